@@ -1,0 +1,172 @@
+"""What the loop needs from the rest: data, a sampler, a learner, checkpoints and a tracker.
+
+The loop sees only these. Ray actors satisfy them in a run; small in-memory objects in the tests.
+Records cross process boundaries by pickle; no tensors, and nothing heavy is imported here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from easyvideor1.schema.records import Completion, Group, Sample
+
+if TYPE_CHECKING:
+    from easyvideor1.evaluate.weights import WeightManifest
+
+Objective = Literal["policy", "sft"]
+"""What an update optimises: the policy objective of the algorithm, or imitation."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prompt:
+    """A sample as the model is asked."""
+
+    sample: Sample
+    token_ids: list[int]
+    """[P] with one placeholder token per medium, as the engine takes it."""
+    num_tokens: int
+    """Length once the media placeholders are expanded."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainExample:
+    """One completion with what the loss needs to know about it."""
+
+    sample: Sample
+    completion: Completion
+    prompt_token_ids: list[int]
+    """[P] with one placeholder token per medium."""
+    advantage: float
+    token_weights: list[float] | None = None
+    """[L] weight of each token of the completion in the loss; None for 1 everywhere."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Position:
+    """How far a run has come; a checkpoint is taken at a position."""
+
+    step: int = 0
+    """Reinforcement-learning updates done."""
+    warm_start_step: int = 0
+    """Supervised updates done before them."""
+    validation: float | None = None
+    """Validation accuracy of these weights, where it was measured."""
+
+    @property
+    def name(self) -> str:
+        """Name of the checkpoint folder, e.g. `step_000010` or `warm_start_000050`."""
+        if self.step == 0 and self.warm_start_step > 0:
+            return f"warm_start_{self.warm_start_step:06d}"
+        return f"step_{self.step:06d}"
+
+
+class Data(Protocol):
+    """An endless, shuffled stream of prompts."""
+
+    def take(self, count: int) -> list[Prompt]:
+        """The next `count` prompts."""
+        ...
+
+    def metrics(self) -> dict[str, float]:
+        """Epochs seen and samples dropped so far."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """Where the stream stands, JSON-serialisable."""
+        ...
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue from a `state()`."""
+        ...
+
+
+class Sampler(Protocol):
+    """Samples completions with the newest weights published to it."""
+
+    def generate(
+        self, prompts: Sequence[Prompt], group_sizes: Sequence[int], *, step: int
+    ) -> list[list[Completion]]:
+        """`group_sizes[i]` completions of `prompts[i]` under the sampling law of training."""
+        ...
+
+    def answer(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        """One greedy completion per prompt, on the media budget of validation."""
+        ...
+
+    def publish(self, manifest: "WeightManifest") -> None:
+        """Take new weights; every later completion carries their version."""
+        ...
+
+    def metrics(self) -> dict[str, float]:
+        """Counts of what was refused so far."""
+        ...
+
+
+class Learner(Protocol):
+    """Owns the trainable weights and the optimizer."""
+
+    def begin(self, objective: Objective) -> None:
+        """Start a phase: a fresh optimizer and schedule for `objective`."""
+        ...
+
+    def update(
+        self, examples: Sequence[TrainExample], objective: Objective = "policy"
+    ) -> dict[str, float]:
+        """One optimizer step on `examples`; returns its metrics."""
+        ...
+
+    def publish(self, sampler: Sampler) -> None:
+        """Hand the current weights to `sampler`."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write weights, optimizer, schedule and random state into `folder`."""
+        ...
+
+    def load(self, folder: Path) -> None:
+        """Restore what `save` wrote."""
+        ...
+
+    def export(self, folder: Path) -> None:
+        """Write a Hugging Face model folder."""
+        ...
+
+
+class Checkpoints(Protocol):
+    """Saved positions of this run."""
+
+    def restore(self) -> Position:
+        """Load the position to continue from; the start when there is none."""
+        ...
+
+    def save(self, position: Position) -> None:
+        """Seal a checkpoint of the current state."""
+        ...
+
+
+class Tracker(Protocol):
+    """Where metrics and samples are written."""
+
+    def log(self, metrics: dict[str, float], *, step: int) -> None:
+        """Metrics of one step."""
+        ...
+
+    def log_groups(self, groups: Sequence[Group], *, step: int) -> None:
+        """A few groups as a readable table."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Runtime:
+    """Everything a run is made of, as the loop takes it."""
+
+    data: Data
+    sampler: Sampler
+    learner: Learner
+    checkpoints: Checkpoints
+    tracker: Tracker
+    warm_start_data: Data | None = None
+    """Samples with offline trajectories; None without a warm start."""
+    validation: list[Prompt] = field(default_factory=list)
+    """Held-out prompts; empty for none."""
