@@ -5,7 +5,7 @@ so every command can compose its config at once.
 """
 
 from dataclasses import dataclass, field
-from enum import Enum, StrEnum
+from enum import StrEnum
 from typing import Any
 
 from easyvideor1.schema.budget import Budgets
@@ -63,10 +63,6 @@ class RealClipsConfig:
     """How many of the questions are held out."""
 
 
-OnBadRow = Enum("OnBadRow", {"raise": "raise", "skip": "skip"}, type=str)
-"""What a row that breaks a rule of the schema does: end the run, or be left out and counted."""
-
-
 @dataclass(kw_only=True, slots=True)
 class DataConfig:
     """Training and validation samples: files, globs or folders."""
@@ -78,11 +74,16 @@ class DataConfig:
     """Folder that relative media paths start from; None: the folder of the data file."""
     format: str = "auto"
     """`auto`, or the name of one reader of easyvideor1.schema."""
-    on_bad_row: OnBadRow = OnBadRow["raise"]
+    on_bad_row: str = "raise"
+    """A row that breaks a rule of the schema: `raise` ends the run, `skip` leaves it out, counted."""
     toybox: ToyboxConfig | None = None
     """Build this data under outputs/data/<name> if it is not there."""
     real_clips: RealClipsConfig | None = None
     """Build this data under outputs/data/<name> if it is not there."""
+
+    def __post_init__(self) -> None:
+        if self.on_bad_row not in ("raise", "skip"):
+            raise UserError(f"data.on_bad_row must be raise or skip, got {self.on_bad_row!r}")
 
 
 class CacheMode(StrEnum):
