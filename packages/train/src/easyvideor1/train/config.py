@@ -1,34 +1,40 @@
 """Schema and defaults of `evr-train`. Composed and checked before torch is imported.
 
-`LearnerConfig`, `OptimizerConfig` and `AlgorithmConfig` are what the learner reads.
+`LearnerConfig`, `OptimizerConfig` and `AlgorithmConfig` are what the learner reads, the rest is the
+loop's. Groups of the lower packages are imported from there.
 """
 
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 
+from omegaconf import MISSING
+
+from easyvideor1.evaluate.config import EngineConfig
+from easyvideor1.preprocess.config import CacheConfig, DataConfig, DecodeConfig, ModelConfig
+from easyvideor1.schema.budget import Budgets
 from easyvideor1.schema.errors import UserError
 
 
-class AdvantageName(str, Enum):
+class AdvantageName(StrEnum):
     """How rewards of a group become advantages; the functions are in `advantages.ADVANTAGES`."""
 
     grpo = "grpo"
 
 
-class ObjectiveName(str, Enum):
+class ObjectiveName(StrEnum):
     """How the policy loss uses advantages; the functions are in `objectives.OBJECTIVES`."""
 
     clip = "clip"
 
 
-class Schedule(str, Enum):
+class Schedule(StrEnum):
     """Course of the learning rate after the warm-up."""
 
     constant = "constant"
     cosine = "cosine"
 
 
-class Attention(str, Enum):
+class Attention(StrEnum):
     """Attention kernel of the model library."""
 
     sdpa = "sdpa"
@@ -145,3 +151,181 @@ class LearnerConfig:
                 "learner.keep_last must be at least 1 and keep_best at least 0, "
                 f"got keep_last={self.keep_last} keep_best={self.keep_best}"
             )
+
+
+class MixingMode(StrEnum):
+    """Where offline trajectories enter a group."""
+
+    none = "none"
+    replace = "replace"
+
+
+@dataclass(kw_only=True, slots=True)
+class MixingConfig:
+    """The `mixing` group: how offline trajectories join sampled completions."""
+
+    mode: MixingMode = MixingMode.none
+    """`replace`: a usable offline trajectory takes one slot of its group."""
+
+
+@dataclass(kw_only=True, slots=True)
+class RolloutConfig:
+    """The `rollout` group: what is sampled in a step. top_p and top_k are off (design.md, section 6)."""
+
+    batch_size: int = 32
+    """Prompts per step."""
+    group_size: int = 8
+    """Completions per prompt; the group is the baseline of its members."""
+    temperature: float = 1.0
+    """The learner divides its logits by the same."""
+    max_new_tokens: int = 1_024
+    """Longest completion, its end token included."""
+    max_prompt_tokens: int = 16_384
+    """Longest prompt after its media are expanded; longer ones are dropped and counted."""
+    engines: int = 1
+    """vLLM engines; prompts about the same media go to the same one."""
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    """Of each engine. `max_model_len: null` becomes max_prompt_tokens + max_new_tokens."""
+    start_timeout_s: float = 900.0
+    """A start-up that takes longer ends the run."""
+    timeout_s: float = 1_800.0
+    """A rollout, publish or validation that takes longer ends the run."""
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "max_new_tokens", "max_prompt_tokens", "engines"):
+            if getattr(self, name) < 1:
+                raise UserError(f"rollout.{name} must be at least 1, got {getattr(self, name)}")
+        if self.group_size < 2:
+            raise UserError(
+                "rollout.group_size must be at least 2, so that a group has a baseline, "
+                f"got {self.group_size}"
+            )
+        if self.temperature <= 0:
+            raise UserError(
+                f"rollout.temperature must be above 0, got {self.temperature}; greedy samples of a "
+                "prompt would all be equal"
+            )
+        if self.start_timeout_s <= 0 or self.timeout_s <= 0:
+            raise UserError(
+                "rollout.start_timeout_s and timeout_s must be above 0, "
+                f"got {self.start_timeout_s} and {self.timeout_s}"
+            )
+
+
+@dataclass(kw_only=True, slots=True)
+class WarmStartConfig:
+    """Supervised updates on offline trajectories before reinforcement learning."""
+
+    steps: int = 0
+    """Updates; 0 for none."""
+    batch_size: int = 32
+    """Trajectories per update."""
+    answer_weight: float = 1.0
+    """Weight in the loss of the tokens between `<answer>` and `</answer>`; all others weigh 1."""
+
+    def __post_init__(self) -> None:
+        if self.steps < 0 or self.batch_size < 1:
+            raise UserError(
+                "train.warm_start needs steps >= 0 and batch_size >= 1, "
+                f"got steps={self.steps} batch_size={self.batch_size}"
+            )
+        if self.answer_weight <= 0:
+            raise UserError(
+                f"train.warm_start.answer_weight must be above 0, got {self.answer_weight}"
+            )
+
+
+@dataclass(kw_only=True, slots=True)
+class TrainSection:
+    """How long to train, and how often what happens."""
+
+    steps: int = 100
+    """Reinforcement-learning steps; 0 with a warm start is supervised training alone."""
+    save_every: int = 50
+    """Steps, warm-start updates likewise; the last one is always saved."""
+    validate_every: int = 10
+    """Steps; the first and the last weights are always validated."""
+    resume: str = "auto"
+    """`auto`: from this run's newest checkpoint, if any. `never`: refuse a folder that holds one.
+    Otherwise a checkpoint folder, or a run's folder for its newest checkpoint."""
+    export_checkpoints: bool = False
+    """Write a Hugging Face model folder `export` into every checkpoint, not only at the end."""
+    warm_start: WarmStartConfig = field(default_factory=WarmStartConfig)
+
+    def __post_init__(self) -> None:
+        if self.steps < 0:
+            raise UserError(f"train.steps must not be negative, got {self.steps}")
+        if self.save_every < 1 or self.validate_every < 1:
+            raise UserError(
+                "train.save_every and train.validate_every must be at least 1, "
+                f"got {self.save_every} and {self.validate_every}"
+            )
+
+
+@dataclass(kw_only=True, slots=True)
+class TrackingConfig:
+    """Where metrics go. Console and `metrics.jsonl` in the run's folder are always written."""
+
+    mlflow: bool = True
+    mlflow_uri: str | None = None
+    """Tracking store; null: `outputs/mlflow.db`."""
+    mlflow_experiment: str = "easyvideor1"
+    samples_every: int = 10
+    """Steps between tables of sampled completions."""
+    samples_groups: int = 4
+    """Groups per table."""
+
+    def __post_init__(self) -> None:
+        if self.samples_every < 1 or self.samples_groups < 0:
+            raise UserError(
+                "tracking needs samples_every >= 1 and samples_groups >= 0, "
+                f"got {self.samples_every} and {self.samples_groups}"
+            )
+
+
+@dataclass(kw_only=True, slots=True)
+class RayConfig:
+    """The processes a run is spread over."""
+
+    address: str | None = None
+    """Of a cluster to join; null: our own Ray on loopback, ended with the run."""
+    object_store_mb: int = 256
+    """Shared memory of our own Ray; only records pass through it."""
+    engine_gpus: float | None = None
+    """GPUs an engine reserves; null: its tensor_parallel_size where there are GPUs, else 0."""
+    rank_gpus: float | None = None
+    """GPUs a learner rank reserves; null: 1 where there are GPUs, else 0. Engines and ranks that
+    share a GPU take fractions, e.g. 0.5 each."""
+
+
+@dataclass(kw_only=True, slots=True)
+class TrainConfig:
+    """Everything `evr-train` reads."""
+
+    seed: int = 0
+    run_name: str = "dev"
+    output_dir: str = MISSING
+    """The run's folder."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    cache: CacheConfig = field(default_factory=CacheConfig)
+    decode: DecodeConfig = field(default_factory=DecodeConfig)
+    budget: Budgets = field(default_factory=Budgets)
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
+    mixing: MixingConfig = field(default_factory=MixingConfig)
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    train: TrainSection = field(default_factory=TrainSection)
+    tracking: TrackingConfig = field(default_factory=TrackingConfig)
+    ray: RayConfig = field(default_factory=RayConfig)
+
+    def __post_init__(self) -> None:
+        if self.train.steps == 0 and self.train.warm_start.steps == 0:
+            raise UserError("nothing to train: train.steps and train.warm_start.steps are both 0")
+
+
+def register() -> None:
+    """Make the schema known to Hydra as `train_schema`."""
+    from hydra.core.config_store import ConfigStore
+
+    ConfigStore.instance().store(name="train_schema", node=TrainConfig)
