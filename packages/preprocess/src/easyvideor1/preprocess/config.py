@@ -75,7 +75,7 @@ class DataConfig:
     format: str = "auto"
     """`auto`, or the name of one reader of easyvideor1.schema."""
     on_bad_row: str = "raise"
-    """A row that breaks a rule of the schema: `raise` ends the run, `skip` leaves it out, counted."""
+    """What a row that breaks a rule does: `raise` ends the run, `skip` leaves it out, counted."""
     toybox: ToyboxConfig | None = None
     """Build this data under outputs/data/<name> if it is not there."""
     real_clips: RealClipsConfig | None = None
