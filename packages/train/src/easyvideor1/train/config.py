@@ -78,8 +78,6 @@ class OptimizerConfig:
 
     lr: float = 1e-6
     """Reached after the warm-up."""
-    warm_start_lr: float | None = None
-    """Learning rate of the SFT warm start; None: as `lr`."""
     betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
     eps: float = 1e-8
     weight_decay: float = 0.0
@@ -93,24 +91,21 @@ class OptimizerConfig:
     """The cosine ends at this share of `lr`."""
 
     def __post_init__(self) -> None:
-        if self.lr <= 0 or (self.warm_start_lr is not None and self.warm_start_lr <= 0):
-            raise UserError(
-                "learner.optimizer.lr and warm_start_lr must be above 0, "
-                f"got lr={self.lr} warm_start_lr={self.warm_start_lr}"
-            )
+        if self.lr <= 0:
+            raise UserError(f"optimizer.lr must be above 0, got {self.lr}")
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise UserError(
-                f"learner.optimizer.betas must be two numbers in [0, 1), got {list(self.betas)}"
+                f"optimizer.betas must be two numbers in [0, 1), got {list(self.betas)}"
             )
         if self.eps <= 0 or self.weight_decay < 0 or self.max_grad_norm <= 0:
             raise UserError(
-                "learner.optimizer needs eps > 0, weight_decay >= 0 and max_grad_norm > 0, got "
+                "optimizer needs eps > 0, weight_decay >= 0 and max_grad_norm > 0, got "
                 f"eps={self.eps} weight_decay={self.weight_decay} "
                 f"max_grad_norm={self.max_grad_norm}"
             )
         if self.warmup_updates < 0 or not 0 <= self.min_lr_ratio <= 1:
             raise UserError(
-                "learner.optimizer needs warmup_updates >= 0 and 0 <= min_lr_ratio <= 1, got "
+                "optimizer needs warmup_updates >= 0 and 0 <= min_lr_ratio <= 1, got "
                 f"warmup_updates={self.warmup_updates} min_lr_ratio={self.min_lr_ratio}"
             )
 

@@ -1,0 +1,121 @@
+"""From a batch to the log-probs of its target tokens, in one module that FSDP2 can wrap.
+
+Exactly one call of the vision tower per forward, on every rank and for every kind of batch: ranks
+whose batches differ would otherwise disagree on the collectives inside the tower. The language
+model's head runs on target positions only. Called by `learner.RankLearner`.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
+
+from easyvideor1.schema.records import MediaKind
+from easyvideor1.train.token_tree import Batch
+
+# Legend: N target tokens, H hidden size, V vocabulary.
+
+MASKED_LOGIT = -1e9
+"""Of an id that may not be sampled: its probability is exactly 0 in fp32, and nothing is NaN."""
+
+
+class TokenScores(NamedTuple):
+    """Of each target token, in fp32."""
+
+    logprobs: Tensor
+    """[N] log-prob of the token, in nats."""
+    entropy: Tensor
+    """[N] entropy of the distribution it was drawn from, in nats, without gradient."""
+
+
+class PolicyModel(nn.Module):
+    """A vision-language model as a policy: its distribution is the one that rollouts sample from.
+
+    Logits are divided by the sampling temperature and ids that may not be sampled have
+    probability 0, in the engine and here alike.
+    """
+
+    def __init__(
+        self,
+        language_model: PreTrainedModel,
+        *,
+        temperature: float,
+        forbidden_token_ids: Sequence[int],
+        logits_chunk_tokens: int,
+    ):
+        super().__init__()
+        self.hf = language_model
+        self.temperature = temperature
+        self.logits_chunk_tokens = logits_chunk_tokens
+        num_logits = language_model.config.get_text_config().vocab_size
+        self.forbidden_token_ids = [i for i in forbidden_token_ids if i < num_logits]
+
+    def forward(self, batch: Batch) -> TokenScores:
+        """Log-probs and entropies of the batch's target tokens."""
+        encoded, anchor = self._encode_media(batch)
+        hidden = self.hf.model(
+            input_ids=batch.input_ids,
+            position_ids=batch.position_ids,
+            mm_encoder_outputs=encoded,
+            use_cache=False,
+        ).last_hidden_state
+        scores = self._score(hidden[batch.target_rows, batch.target_columns], batch.target_ids)
+        return TokenScores(scores.logprobs + anchor, scores.entropy)
+
+    def _encode_media(self, batch: Batch) -> tuple[dict, Tensor]:
+        """Features per kind, as the model takes them, and a zero that ties in a call without use.
+
+        Each distinct medium is encoded once and handed to all branches that show it.
+        """
+        config = self.hf.config.vision_config
+        if batch.media:
+            pixel_values = torch.cat([slot.pixel_values for slot in batch.media])
+            grids = torch.stack([slot.grid_thw for slot in batch.media]).to(pixel_values.device)
+        else:
+            side = config.spatial_merge_size
+            values = config.in_channels * config.temporal_patch_size * config.patch_size**2
+            pixel_values = torch.zeros(side * side, values, device=batch.input_ids.device)
+            grids = torch.tensor([[1, side, side]], device=batch.input_ids.device)
+        output = self.hf.model.visual(pixel_values, grid_thw=grids, return_dict=True)
+        levels = [output.pooler_output, *(getattr(output, "deepstack_features", None) or [])]
+        if not batch.media:
+            return {}, sum((level.float().sum() * 0.0 for level in levels), torch.zeros(()))
+        sizes = (grids.prod(-1) // config.spatial_merge_size**2).tolist()
+        pieces = [level.split(sizes) for level in levels]
+        encoded = {}
+        for kind in MediaKind:
+            order = [i for media in batch.branch_media for i in media if batch.media[i].kind is kind]
+            if order:
+                pooled, *deepstack = [tuple(level[i] for i in order) for level in pieces]
+                encoded[kind.value] = type(output)(pooler_output=pooled)
+                if deepstack:
+                    encoded[kind.value].deepstack_features = deepstack
+        return encoded, torch.zeros((), device=pixel_values.device)
+
+    def _score(self, hidden_NH: Tensor, target_ids_N: Tensor) -> TokenScores:
+        """Runs the head chunk by chunk; with several chunks each is recomputed in the backward."""
+        chunks = list(
+            zip(
+                hidden_NH.split(self.logits_chunk_tokens),
+                target_ids_N.split(self.logits_chunk_tokens),
+                strict=True,
+            )
+        )
+        if len(chunks) == 1:
+            return self._score_chunk(*chunks[0])
+        scores = [checkpoint(self._score_chunk, *chunk, use_reentrant=False) for chunk in chunks]
+        return TokenScores(*(torch.cat(parts) for parts in zip(*scores, strict=True)))
+
+    def _score_chunk(self, hidden_NH: Tensor, target_ids_N: Tensor) -> TokenScores:
+        logits_NV = self.hf.lm_head(hidden_NH).float() / self.temperature
+        logits_NV = logits_NV.index_fill(1, self._forbidden(logits_NV.device), MASKED_LOGIT)
+        logprobs_NV = logits_NV.log_softmax(-1)
+        with torch.no_grad():
+            entropy_N = -(logprobs_NV.exp() * logprobs_NV).sum(-1)
+        return TokenScores(logprobs_NV.gather(1, target_ids_N[:, None])[:, 0], entropy_N)
+
+    def _forbidden(self, device: torch.device) -> Tensor:
+        return torch.tensor(self.forbidden_token_ids, dtype=torch.long, device=device)
