@@ -1,0 +1,47 @@
+"""M-RoPE: the position rows (time, height, width) of the Qwen-VL families, as a pure function.
+
+Equal to vLLM's computation and to the original Qwen rule; the families say which blocks a prompt
+consists of.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Block = int | tuple[int, int, int]
+"""A run of n text tokens, or the merged grid (t, h, w) of one visual block of t·h·w tokens."""
+
+
+def mrope_positions(blocks: Sequence[Block]) -> "Tensor":
+    """Positions of a prompt made of text runs and visual grids, int64 [3, P].
+
+    Every block starts at (largest position so far) + 1. Text counts up alike in all three rows; in
+    a grid each row counts along its own axis. Source: Qwen2-VL (arXiv 2409.12191), section 2.1.
+
+    Example:
+        >>> mrope_positions([2, (1, 2, 2), 1]).tolist()
+        [[0, 1, 2, 2, 2, 2, 4], [0, 1, 2, 2, 3, 3, 4], [0, 1, 2, 3, 2, 3, 4]]
+    """
+    import torch
+
+    parts = []
+    start = 0
+    for block in blocks:
+        if isinstance(block, int):
+            rows = torch.arange(block).expand(3, block)
+        else:
+            axes = [torch.arange(length) for length in block]
+            rows = torch.stack(torch.meshgrid(*axes, indexing="ij")).reshape(3, -1)
+        parts.append(rows + start)
+        start += block if isinstance(block, int) else max(block)
+    return torch.cat(parts, dim=1)
+
+
+def positions_after(positions: "Tensor", num_tokens: int) -> "Tensor":
+    """Positions of `num_tokens` text tokens that follow `positions`, int64 [3, num_tokens]."""
+    import torch
+
+    start = int(positions.max()) + 1
+    return torch.arange(start, start + num_tokens).expand(3, num_tokens)

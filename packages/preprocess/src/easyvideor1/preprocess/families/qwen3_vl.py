@@ -1,0 +1,56 @@
+"""Qwen3-VL: a video is a row of timestamped one-step grids, each within its own vision markers."""
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from easyvideor1.preprocess.families.base import VIDEO, FamilyAdapter, TokenBlock
+
+if TYPE_CHECKING:
+    from easyvideor1.preprocess.clip import Clip
+
+
+class Qwen3VLFamily(FamilyAdapter):
+    """Adapter for checkpoints of model_type `qwen3_vl`."""
+
+    # It concerns resizing, which is done by then; unset, every process prints a warning.
+    video_processor_settings: ClassVar[dict[str, Any]] = {"cap_pixels_per_frame": False}
+
+    def video_blocks(self, clip: "Clip") -> list[TokenBlock]:
+        """Per temporal patch: `<1.5 seconds>`, vision start, h·w video tokens, vision end."""
+        start, end = self.processor.vision_start_token_id, self.processor.vision_end_token_id
+        height, width = self._merged_size(clip)
+        blocks: list[TokenBlock] = []
+        closing: list[int] = []
+        for seconds in self.patch_times_s(clip):
+            label = self.text_token_ids(f"<{seconds:.1f} seconds>")
+            blocks.append(TokenBlock(token_ids=[*closing, *label, start]))
+            blocks.append(
+                TokenBlock(
+                    token_ids=[self.processor.video_token_id] * (height * width),
+                    kind=VIDEO,
+                    grid=(1, height, width),
+                )
+            )
+            closing = [end]
+        return [*blocks, TokenBlock(token_ids=closing)]
+
+    def patch_times_s(self, clip: "Clip") -> list[float]:
+        """Seconds of each temporal patch: the mean of its first and last frame.
+
+        An incomplete last patch repeats the last frame, as the processor does with the pixels.
+        """
+        size = self.rules.temporal_patch_size
+        times = list(clip.metadata.timestamps_s)
+        times += times[-1:] * (-len(times) % size)
+        return [(times[i] + times[i + size - 1]) / 2 for i in range(0, len(times), size)]
+
+    def video_metadata(self, clip: "Clip") -> dict[str, Any]:
+        """Frame numbers in a video of one frame a second are seconds, so that times stay exact."""
+        times = list(clip.metadata.timestamps_s)
+        return {
+            "fps": 1.0,
+            "frames_indices": times,
+            "total_num_frames": len(times),
+            "duration": clip.metadata.duration_s,
+            "video_backend": clip.metadata.decoder,
+            "do_sample_frames": False,
+        }
