@@ -87,7 +87,9 @@ class PolicyModel(nn.Module):
         pieces = [level.split(sizes) for level in levels]
         encoded = {}
         for kind in MediaKind:
-            order = [i for media in batch.branch_media for i in media if batch.media[i].kind is kind]
+            order = [
+                i for media in batch.branch_media for i in media if batch.media[i].kind is kind
+            ]
             if order:
                 pooled, *deepstack = [tuple(level[i] for i in order) for level in pieces]
                 encoded[kind.value] = type(output)(pooler_output=pooled)

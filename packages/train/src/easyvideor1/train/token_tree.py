@@ -6,9 +6,9 @@ a token budget; `to_batch` lays a micro-batch out as one padded sequence per bra
 executor of today: computing a shared prompt once works on the same trees. No model in here.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from easyvideor1.preprocess.clip import Clip
     from easyvideor1.preprocess.families.base import FamilyAdapter, PromptInputs
     from easyvideor1.train.interfaces import TrainExample
+
+
+class ClipLoader(Protocol):
+    """Where the clips of a sample come from; `preprocess.store.ClipStore` is one."""
+
+    def load(self, sample: Sample) -> "list[Clip]":
+        """One clip per medium, in order."""
+        ...
+
 
 # Legend: L tokens of a segment or a padded sequence, B branches, N tokens the loss may read.
 
@@ -109,14 +118,14 @@ Forest = tuple[TokenTree, ...]
 def build_trees(
     examples: Sequence["TrainExample"],
     family: "FamilyAdapter",
-    load_clips: Callable[[Sample], "list[Clip]"],
+    clip_store: ClipLoader,
 ) -> Iterator[TokenTree]:
     """One tree per prompt, in order of first appearance; media are loaded when it is reached.
 
     Args:
         examples: completions with their prompts; those of one prompt may lie apart.
         family: expands prompts and lays out positions.
-        load_clips: the clips of a sample, one per medium, in order.
+        clip_store: gives the clips.
     """
     groups: dict[tuple[str, tuple[int, ...]], list[int]] = {}
     for index, example in enumerate(examples):
@@ -124,10 +133,8 @@ def build_trees(
         groups.setdefault(key, []).append(index)
     for indices in groups.values():
         first = examples[indices[0]]
-        clips = load_clips(first.sample)
-        prompt = family.learner_inputs(
-            first.prompt_token_ids, clips, sample_id=first.sample.id
-        )
+        clips = clip_store.load(first.sample)
+        prompt = family.learner_inputs(first.prompt_token_ids, clips, sample_id=first.sample.id)
         root = TreeSegment(
             token_ids=torch.as_tensor(prompt.token_ids, dtype=torch.long),
             position_ids=torch.as_tensor(prompt.position_ids, dtype=torch.long),

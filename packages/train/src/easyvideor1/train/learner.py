@@ -1,0 +1,436 @@
+"""One rank of the learner: it owns a share of the weights and of the optimizer and updates them.
+
+`update` reads as: for each micro-batch forward, loss, backward; then one optimizer step. With a
+process group the weights are sharded by FSDP2, without one they are an ordinary module; nothing
+else differs. Works with or without Ray; `ray_runtime` puts one `RankLearner` into each actor.
+All public methods but `divide` and the properties are collective: every rank calls them.
+"""
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from easyvideor1.train import checkpoint, export
+from easyvideor1.train.config import AlgorithmConfig, LearnerConfig, OptimizerConfig
+from easyvideor1.train.interfaces import Objective, TrainExample
+from easyvideor1.train.kl import k3
+from easyvideor1.train.model_forward import PolicyModel, TokenScores
+from easyvideor1.train.objectives import OBJECTIVES, imitation, weighted_sum
+from easyvideor1.train.optimizer import build_optimizer, clip_gradients, learning_rate
+from easyvideor1.train.sharding import load_model, shard
+from easyvideor1.train.token_tree import (
+    Batch,
+    ClipLoader,
+    build_trees,
+    idle_forest,
+    pack,
+    to_batch,
+)
+
+if TYPE_CHECKING:
+    from easyvideor1.preprocess.families.base import FamilyAdapter
+
+log = logging.getLogger(__name__)
+
+
+def divide(examples: Sequence[TrainExample], num_ranks: int) -> list[list[TrainExample]]:
+    """A share of the examples for each rank: whole groups, the largest first to the least loaded.
+
+    The update is the same however they are divided; keeping a group together lets its answers
+    share the features of their media.
+    """
+    groups: dict[tuple[str, tuple[int, ...]], list[TrainExample]] = {}
+    for example in examples:
+        key = example.sample.id, tuple(example.prompt_token_ids)
+        groups.setdefault(key, []).append(example)
+
+    def num_tokens(group: list[TrainExample]) -> int:
+        return sum(len(e.prompt_token_ids) + len(e.completion.token_ids) for e in group)
+
+    shares: list[list[TrainExample]] = [[] for _ in range(num_ranks)]
+    load = [0] * num_ranks
+    for group in sorted(groups.values(), key=num_tokens, reverse=True):
+        rank = load.index(min(load))
+        shares[rank] += group
+        load[rank] += num_tokens(group)
+    return shares
+
+
+class RankLearner:
+    """The trainable policy as one rank sees it."""
+
+    def __init__(
+        self,
+        *,
+        config: LearnerConfig,
+        algorithm: AlgorithmConfig,
+        model_path: str,
+        family: "FamilyAdapter",
+        clip_store: ClipLoader,
+        temperature: float = 1.0,
+        dtype: str = "auto",
+        trust_remote_code: bool = False,
+        device: torch.device | None = None,
+    ):
+        """Load the model and shard it, if a process group is there.
+
+        Args:
+            config: how the update is computed.
+            algorithm: what is optimised.
+            model_path: folder or hub id of the initial weights.
+            family: builds the model's inputs.
+            clip_store: gives the clips of a sample.
+            temperature: of the rollouts.
+            dtype: of the computation, `float32` or `bfloat16`; `auto` is bfloat16 on a GPU and
+                float32 on a CPU. Weights and optimizer are always float32.
+            trust_remote_code: run code that comes with the checkpoint.
+            device: None for the current GPU, or the CPU where there is none.
+        """
+        cores = len(os.sched_getaffinity(0))
+        torch.set_num_threads(config.threads or max(1, cores // config.ranks))
+        self.config = config
+        self.algorithm = algorithm
+        self.model_path = model_path
+        self.family = family
+        self.clip_store = clip_store
+        self.device = device or _default_device()
+        language_model = load_model(model_path, config, trust_remote_code=trust_remote_code)
+        self.model = PolicyModel(
+            language_model,
+            temperature=temperature,
+            forbidden_token_ids=family.forbidden_token_ids,
+            logits_chunk_tokens=config.logits_chunk_tokens,
+        )
+        shard(self.model, self.device, dtype)
+        self.model.train()
+        self.begin(config.optimizer, total_updates=None)
+
+    @property
+    def rank(self) -> int:
+        """Index of this process among the learner's."""
+        return dist.get_rank() if dist.is_initialized() else 0
+
+    @property
+    def world_size(self) -> int:
+        """Number of the learner's processes."""
+        return dist.get_world_size() if dist.is_initialized() else 1
+
+    def begin(self, optimizer: OptimizerConfig, total_updates: int | None) -> None:
+        """Start a phase of training: a fresh optimizer, its schedule at 0.
+
+        Args:
+            optimizer: its settings.
+            total_updates: where a cosine schedule ends; None where the rate stays constant.
+        """
+        learning_rate(optimizer, optimizer.warmup_updates, total_updates)
+        self.optimizer_config = optimizer
+        self.total_updates = total_updates
+        self.optimizer = build_optimizer(self.model, optimizer)
+        self.num_updates = 0
+        self.num_skipped = 0
+
+    def update(
+        self, examples: Sequence[TrainExample], objective: Objective = "policy"
+    ) -> dict[str, float]:
+        """Train on this rank's share of the examples.
+
+        One optimizer step; with `updates_per_rollout` above 1 as many, each on a part of the
+        share. A step whose gradient is not finite is skipped and counted.
+
+        Args:
+            examples: this rank's share, see `divide`; may be empty.
+            objective: the algorithm's, or imitation (`sft`).
+
+        Returns:
+            Metrics over all ranks, the same on every rank.
+
+        Raises:
+            ValueError: if no rank has a token to train on.
+        """
+        accepted = self._accept(examples)
+        tally = Tally(self.device)
+        tally.add("refused_completions", torch.tensor(len(examples) - len(accepted)))
+        num_parts = self.config.updates_per_rollout if objective == "policy" else 1
+        if num_parts > 1:
+            accepted = self._with_old_logprobs(accepted)
+        grad_norm = 0.0
+        for part in range(num_parts):
+            share = accepted[_bounds(len(accepted), part, num_parts)]
+            grad_norm = self._step(share, objective, tally, on_policy=part == 0)
+        return self._metrics(tally, grad_norm)
+
+    def logprobs(self, examples: Sequence[TrainExample]) -> list[list[float]]:
+        """Log-probs of each completion's tokens under the current weights.
+
+        Returns:
+            Per example [L], 0 on tokens that no policy chose.
+        """
+        scores: list[list[float]] = [[] for _ in examples]
+        with torch.no_grad():
+            for batch in self._batches(examples):
+                logprobs = self.model(batch).logprobs.tolist()
+                for index, logprob in zip(batch.examples.tolist(), logprobs, strict=True):
+                    if index >= 0:
+                        scores[index].append(logprob)
+        return [
+            _spread(values, example.completion.loss_mask)
+            for values, example in zip(scores, examples, strict=True)
+        ]
+
+    def gather_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Full weights by their Hugging Face name, the tied head included, on this rank's device.
+
+        Only rank 0 gets them; the others run the iterator to its end for the collectives in it.
+        A tensor may be a view of the live weights: use it before the next update.
+        """
+        for name, value in self.model.hf.state_dict().items():
+            full = value.full_tensor() if isinstance(value, DTensor) else value
+            if self.rank == 0:
+                yield name, full.detach()
+
+    def save(self, folder: Path) -> None:
+        """Write weights, optimizer, schedule and random states into `folder`."""
+        progress = {"num_updates": self.num_updates, "num_skipped": self.num_skipped}
+        checkpoint.save_rank(folder, self.model, self.optimizer, progress)
+
+    def load(self, folder: Path) -> None:
+        """Restore what `save` wrote; the number of ranks may have changed."""
+        progress = checkpoint.load_rank(folder, self.model, self.optimizer)
+        self.num_updates = progress["num_updates"]
+        self.num_skipped = progress["num_skipped"]
+
+    def export(self, folder: Path) -> None:
+        """Write a Hugging Face folder that transformers and vLLM load."""
+        weights = {name: value.cpu() for name, value in self.gather_weights()}
+        if self.rank == 0:
+            export.write_folder(folder, self.model.hf, weights, self.family.processor)
+        self._sum(torch.zeros(()))  # nobody returns before the folder is there
+
+    def _step(
+        self,
+        examples: Sequence[TrainExample],
+        objective: Objective,
+        tally: "Tally",
+        *,
+        on_policy: bool,
+    ) -> float:
+        """One optimizer step; returns the norm of the gradient before clipping."""
+        total_weight = self._total_weight(examples)
+        for batch in self._batches(examples):
+            scores: TokenScores = self.model(batch)
+            if objective == "sft":
+                loss_T = imitation(scores.logprobs)
+            else:
+                loss_T = self._policy_loss(scores.logprobs, batch, tally, on_policy=on_policy)
+            loss = weighted_sum(loss_T, batch.weights) / total_weight
+            # FSDP averages gradients over ranks; the loss is a sum over them.
+            (loss * self.world_size).backward()
+            _count(tally, loss_T.detach(), scores.entropy, batch)
+        grad_norm = clip_gradients(self.model.parameters(), self.optimizer_config.max_grad_norm)
+        self._apply(grad_norm)
+        return grad_norm
+
+    def _policy_loss(
+        self, logprobs_T: Tensor, batch: Batch, tally: "Tally", *, on_policy: bool
+    ) -> Tensor:
+        sampler_T = batch.sampler_logprobs
+        known_T = ~sampler_T.isnan()
+        # Unknown log-probs are those of the current weights: a ratio of exactly 1.
+        old_T = torch.where(known_T, sampler_T, logprobs_T.detach())
+        loss = OBJECTIVES[self.algorithm.objective](
+            logprobs_T, old_T, batch.advantages, self.algorithm
+        )
+        tally.add("ratio", weighted_sum(loss.ratio_T, batch.weights))
+        tally.add("clip_low", weighted_sum(loss.clipped_low_T.float(), batch.weights))
+        tally.add("clip_high", weighted_sum(loss.clipped_high_T.float(), batch.weights))
+        if on_policy:
+            sampled_T = known_T & ~batch.is_offline & (batch.weights > 0)
+            ours_T, theirs_T = logprobs_T.detach()[sampled_T], sampler_T[sampled_T]
+            tally.add("sampled_tokens", sampled_T.sum())
+            tally.add("mismatch_kl", k3(ours_T, theirs_T).sum())
+            tally.add_max("mismatch_max", (ours_T - theirs_T).abs())
+        return loss.loss_T
+
+    def _apply(self, grad_norm: float) -> None:
+        if torch.tensor(grad_norm).isfinite():
+            for group in self.optimizer.param_groups:
+                group["lr"] = learning_rate(
+                    self.optimizer_config, self.num_updates, self.total_updates
+                )
+            self.optimizer.step()
+            self.num_updates += 1
+        else:
+            log.warning("update skipped: the norm of its gradient is %s", grad_norm)
+            self.num_skipped += 1
+        self.optimizer.zero_grad()
+
+    def _metrics(self, tally: "Tally", grad_norm: float) -> dict[str, float]:
+        sums, maxima = tally.reduce(self._sum, self._max)
+        weight = sums.pop("weight")
+        metrics = {
+            "learner/loss": sums["loss"] / weight,
+            "learner/grad_norm": grad_norm,
+            "learner/lr": self.optimizer.param_groups[0]["lr"],
+            "learner/entropy": sums["entropy"] / weight,
+            "learner/offline_share": sums["offline"] / weight,
+            "learner/trained_tokens": sums["trained_tokens"],
+            "learner/tokens": sums["tokens"],
+            "learner/refused_completions": sums["refused_completions"],
+            "learner/skipped_updates": float(self.num_skipped),
+        }
+        if "ratio" in sums:
+            metrics["learner/ratio_mean"] = sums["ratio"] / weight
+            metrics["learner/clip_low_fraction"] = sums["clip_low"] / weight
+            metrics["learner/clip_high_fraction"] = sums["clip_high"] / weight
+        if sums.get("sampled_tokens"):
+            metrics["learner/mismatch_kl"] = sums["mismatch_kl"] / sums["sampled_tokens"]
+            metrics["learner/mismatch_max"] = maxima["mismatch_max"]
+        return metrics
+
+    def _accept(self, examples: Sequence[TrainExample]) -> list[TrainExample]:
+        """The examples whose completions the model can read; the others are named in the log."""
+        accepted = []
+        for example in examples:
+            if reason := self._why_refused(example):
+                log.warning("a completion of sample %s is left out: %s", example.sample.id, reason)
+            else:
+                accepted.append(example)
+        return accepted
+
+    def _why_refused(self, example: TrainExample) -> str:
+        segments = example.completion.segments
+        if not any(segment.trainable and segment.token_ids for segment in segments):
+            return "it has no token to train on"
+        if any(segment.media for segment in segments):
+            return "media inside a completion cannot be trained on"
+        never_sampled = set(self.family.forbidden_token_ids)
+        processor = self.family.processor
+        placeholders = {processor.image_token_id, processor.video_token_id}
+        vocab_size = self.model.hf.config.get_text_config().vocab_size
+        for segment in segments:
+            forbidden = never_sampled if segment.trainable else placeholders
+            for token in segment.token_ids:
+                if token in forbidden or not 0 <= token < vocab_size:
+                    return f"token id {token} may not stand in it"
+        return ""
+
+    def _with_old_logprobs(self, examples: list[TrainExample]) -> list[TrainExample]:
+        """Completions without log-probs get those of the weights before the first step."""
+        lacking = [i for i, e in enumerate(examples) if e.completion.logprobs is None]
+        filled = list(examples)
+        logprobs = self.logprobs([examples[i] for i in lacking])
+        for index, values in zip(lacking, logprobs, strict=True):
+            filled[index] = _with_logprobs(examples[index], values)
+        return filled
+
+    def _batches(self, examples: Sequence[TrainExample]) -> Iterator[Batch]:
+        """Micro-batches on the device; every rank yields the same number."""
+        pad = self.family.eos_token_ids[0]
+        trees = build_trees(examples, self.family, self.clip_store)
+        forests = pack(trees, self.config.micro_batch_tokens)
+        while True:
+            forest = next(forests, None)
+            busy = self._max(torch.tensor(float(forest is not None)))
+            if not busy.item():
+                return
+            yield to_batch(forest or idle_forest(pad), pad).to(self.device)
+
+    def _total_weight(self, examples: Sequence[TrainExample]) -> float:
+        """Sum of the token weights over all ranks: what makes the loss a mean."""
+        own = sum(
+            weight
+            for example in examples
+            for weight, counts in zip(
+                example.token_weights or [1.0] * len(example.completion.token_ids),
+                example.completion.loss_mask,
+                strict=True,
+            )
+            if counts
+        )
+        total = self._sum(torch.tensor(own, dtype=torch.float64)).item()
+        if total <= 0:
+            raise ValueError(f"nothing to train on: the token weights of this step sum to {total}")
+        return total
+
+    def _sum(self, value: Tensor) -> Tensor:
+        return self._all_reduce(value, dist.ReduceOp.SUM)
+
+    def _max(self, value: Tensor) -> Tensor:
+        return self._all_reduce(value, dist.ReduceOp.MAX)
+
+    def _all_reduce(self, value: Tensor, operation: dist.ReduceOp.RedOpType) -> Tensor:
+        if dist.is_initialized():
+            value = value.to(self.device)
+            dist.all_reduce(value, op=operation)
+        return value
+
+
+class Tally:
+    """Sums and maxima over micro-batches, then over ranks. Stays on the device until the end."""
+
+    def __init__(self, device: torch.device):
+        self.device = device
+        self.sums: dict[str, Tensor] = {}
+        self.maxima: dict[str, Tensor] = {}
+
+    def add(self, name: str, value: Tensor) -> None:
+        """Add a scalar to the sum called `name`."""
+        start = self.sums.setdefault(name, torch.zeros((), dtype=torch.float64, device=self.device))
+        self.sums[name] = start + value.to(self.device)
+
+    def add_max(self, name: str, values: Tensor) -> None:
+        """Raise the maximum called `name` to the largest of `values`, which are not negative."""
+        start = self.maxima.setdefault(name, torch.zeros((), device=self.device))
+        self.maxima[name] = torch.cat([start[None], values]).max()
+
+    def reduce(self, sum_over_ranks, max_over_ranks) -> tuple[dict[str, float], dict[str, float]]:
+        """Both over all ranks. Every rank has counted under the same names."""
+        reduced = []
+        for values, over_ranks in ((self.sums, sum_over_ranks), (self.maxima, max_over_ranks)):
+            total = over_ranks(torch.stack(list(values.values()))).tolist() if values else []
+            reduced.append(dict(zip(values, total, strict=True)))
+        return reduced[0], reduced[1]
+
+
+def _count(tally: Tally, loss_T: Tensor, entropy_T: Tensor, batch: Batch) -> None:
+    tally.add("weight", batch.weights.sum())
+    tally.add("loss", weighted_sum(loss_T, batch.weights))
+    tally.add("entropy", weighted_sum(entropy_T, batch.weights))
+    tally.add("offline", weighted_sum(batch.is_offline.float(), batch.weights))
+    tally.add("trained_tokens", (batch.weights > 0).sum())
+    # An idle forest has no example and costs nothing worth counting.
+    tally.add("tokens", torch.tensor(batch.num_tokens if (batch.examples >= 0).any() else 0))
+
+
+def _default_device() -> torch.device:
+    if torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")
+
+
+def _bounds(count: int, part: int, num_parts: int) -> slice:
+    """Where part number `part` of `num_parts` nearly equal parts lies."""
+    return slice(count * part // num_parts, count * (part + 1) // num_parts)
+
+
+def _spread(values: list[float], mask: list[bool]) -> list[float]:
+    """`values` at the places where `mask` is True, 0 elsewhere."""
+    remaining = iter(values)
+    return [next(remaining) if counts else 0.0 for counts in mask]
+
+
+def _with_logprobs(example: TrainExample, values: list[float]) -> TrainExample:
+    segments, start = [], 0
+    for segment in example.completion.segments:
+        stop = start + len(segment.token_ids)
+        segments.append(replace(segment, logprobs=tuple(values[start:stop])))
+        start = stop
+    return replace(example, completion=replace(example.completion, segments=tuple(segments)))

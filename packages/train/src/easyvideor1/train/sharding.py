@@ -1,0 +1,122 @@
+"""Loading the model, and spreading its weights over the ranks with FSDP2.
+
+One FSDP unit per transformer block of both towers, one for the rest of the vision tower, one for
+the rest: the collectives of the vision tower run in one order as long as every rank calls it
+equally often, which `model_forward` sees to.
+"""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from transformers import AutoModelForImageTextToText, PreTrainedModel
+
+from easyvideor1.schema.errors import UserError
+from easyvideor1.train.config import LearnerConfig
+from easyvideor1.train.model_forward import PolicyModel
+
+BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
+
+
+def join_process_group(*, rank: int, world_size: int, host: str, port: int) -> None:
+    """Meet the other ranks; before a `RankLearner` is made. One rank needs it on a GPU only."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    dist.init_process_group(
+        BACKENDS[device],
+        init_method=f"tcp://{host}:{port}",
+        rank=rank,
+        world_size=world_size,
+    )
+
+
+def load_model(
+    model_path: str, config: LearnerConfig, *, trust_remote_code: bool
+) -> PreTrainedModel:
+    """The model in float32 on the CPU, with what `config` freezes and recomputes.
+
+    Raises:
+        UserError: for a model with dropout.
+    """
+    model = AutoModelForImageTextToText.from_pretrained(
+        model_path,
+        dtype=torch.float32,
+        attn_implementation=config.attention.value,
+        trust_remote_code=trust_remote_code,
+    )
+    _refuse_dropout(model, model_path)
+    if config.freeze_vision:
+        model.model.visual.requires_grad_(False)
+    if config.activation_checkpointing:
+        for parent, name in _blocks(model):
+            parent.register_module(name, checkpoint_wrapper(parent.get_submodule(name)))
+    return model
+
+
+def shard(model: PolicyModel, device: torch.device, dtype: str) -> None:
+    """Put the model on its device, sharded over the process group if there is one.
+
+    Raises:
+        UserError: for a dtype that needs a process group without one, or an unknown dtype.
+    """
+    compute_dtype = _compute_dtype(dtype, device)
+    if not dist.is_initialized():
+        if compute_dtype is not torch.float32:
+            raise UserError(
+                f"the learner computes in {dtype} only within a process group, which keeps the "
+                "float32 weights apart; set model.dtype=float32 or join a group first"
+            )
+        model.to(device)
+        return
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    policy = MixedPrecisionPolicy()
+    if compute_dtype is not torch.float32:
+        policy = MixedPrecisionPolicy(param_dtype=compute_dtype, reduce_dtype=torch.float32)
+    blocks = [parent.get_submodule(name) for parent, name in _blocks(model.hf)]
+    for module in [*blocks, model.hf.model.visual, model]:
+        fully_shard(module, mesh=mesh, mp_policy=policy)
+
+
+def _compute_dtype(dtype: str, device: torch.device) -> torch.dtype:
+    if dtype == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    known = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+    if dtype not in known:
+        raise UserError(f"model.dtype={dtype} cannot be trained; use auto, float32 or bfloat16")
+    return known[dtype]
+
+
+def _blocks(model: PreTrainedModel) -> list[tuple[nn.Module, str]]:
+    """Each transformer block as (parent, name); the model's own list says which classes those are.
+
+    A block that stands inside a checkpoint wrapper is found as the wrapper.
+    """
+    classes = set(model._no_split_modules or ())
+    found = []
+    for parent in model.modules():
+        for name, child in parent.named_children():
+            inner = getattr(child, "_checkpoint_wrapped_module", child)
+            if type(inner).__name__ in classes and name != "_checkpoint_wrapped_module":
+                found.append((parent, name))
+    return found
+
+
+def _refuse_dropout(model: PreTrainedModel, model_path: str) -> None:
+    """With dropout the log-probs of the update would be those of another policy than sampled."""
+    parts = {
+        "text_config": model.config.get_text_config(),
+        "vision_config": model.config.vision_config,
+    }
+    for part, values in parts.items():
+        for name, value in values.to_dict().items():
+            if "drop" in name and isinstance(value, float) and value > 0:
+                raise UserError(
+                    f"model.path={model_path}: {part}.{name} is {value}, but training needs 0; "
+                    "set it to 0 in the checkpoint's config.json"
+                )
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Dropout) and module.p > 0:
+            raise UserError(
+                f"model.path={model_path}: {name} drops out with p={module.p}; training needs 0"
+            )
