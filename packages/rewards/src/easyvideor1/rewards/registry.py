@@ -1,0 +1,91 @@
+"""What a task is, and the one table from problem type to task.
+
+A task lives in one file under `tasks/` and registers itself with `@register_task(ProblemType.…)`.
+`scoring` is the only caller; it adds status, format part and weights.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from easyvideor1.rewards.reading import AnswerText
+from easyvideor1.schema.errors import UserError
+from easyvideor1.schema.records import ProblemType, Sample
+
+V = TypeVar("V")
+"""What a task reads from a text; JSON-serialisable."""
+
+
+class Task(ABC, Generic[V]):
+    """How one kind of question is asked, its answer read, and the answer scored.
+
+    All methods are pure. A gold answer that the task cannot use is a `UserError` that names the
+    sample; anything about the model's text is `NoAnswer`, never another exception.
+    """
+
+    @abstractmethod
+    def instruction(self, sample: Sample) -> str:
+        """What the model is told after the question: one to three short sentences."""
+
+    @abstractmethod
+    def extract(self, answer: AnswerText, sample: Sample) -> V:
+        """The answer that the text states.
+
+        Raises:
+            NoAnswer: the text states none, or more than one.
+        """
+
+    @abstractmethod
+    def score(self, value: V, sample: Sample) -> float:
+        """Accuracy of an extracted answer against the gold answer, 0 to 1."""
+
+    @abstractmethod
+    def render_gold(self, sample: Sample) -> str:
+        """The gold answer in the form the instruction asks for, without the answer tag."""
+
+    def is_quick(self, text: str, sample: Sample) -> bool:
+        """Whether the text is surely scored within milliseconds, so that no deadline is needed."""
+        return True
+
+
+_TASKS: dict[ProblemType, Task[Any]] = {}
+
+C = TypeVar("C", bound=type[Task[Any]])
+
+
+def register_task(problem_type: ProblemType) -> Callable[[C], C]:
+    """Class decorator: an instance of the class becomes the task of `problem_type`.
+
+    Raises:
+        ValueError: if the type has a task already.
+    """
+
+    def register(task_class: C) -> C:
+        if problem_type in _TASKS:
+            known = type(_TASKS[problem_type]).__qualname__
+            raise ValueError(f"problem type {problem_type.value!r} is registered already: {known}")
+        _TASKS[problem_type] = task_class()
+        return task_class
+
+    return register
+
+
+def task_of(sample: Sample) -> Task[Any]:
+    """The task that asks and scores `sample`.
+
+    Raises:
+        UserError: if its problem type has none; the text lists those that have.
+    """
+    task = _TASKS.get(sample.problem_type)
+    if task is None:
+        known = ", ".join(sorted(kind.value for kind in _TASKS))
+        raise UserError(
+            f"sample {sample.id}: no reward for problem_type {sample.problem_type.value!r}; "
+            f"known: {known}"
+        )
+    return task
+
+
+def registered_types() -> list[ProblemType]:
+    """All problem types that have a task, in order of registration."""
+    return list(_TASKS)

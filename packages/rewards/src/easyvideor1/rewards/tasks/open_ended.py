@@ -1,0 +1,91 @@
+"""Free text: accuracy is the mean F1 of ROUGE-1, ROUGE-2 and ROUGE-L against the gold text.
+
+rouge-score computes them (Lin 2004, arXiv-less: ACL W04-1013) with our tokenizer, which keeps every
+script: its own drops all but ASCII, so that any Chinese answer would score 0. Where the gold text
+has one token there is no bigram, and ROUGE-2 is left out of the mean.
+"""
+
+import re
+import unicodedata
+from functools import lru_cache
+from typing import Any
+
+from easyvideor1.rewards.reading import AnswerText, NoAnswer
+from easyvideor1.rewards.registry import Task, register_task
+from easyvideor1.schema.errors import UserError
+from easyvideor1.schema.records import ProblemType, Sample
+
+QUICK_PRODUCT = 1_000_000
+"""Characters of answer times characters of gold text up to which ROUGE-L takes milliseconds."""
+
+_TOKEN = re.compile(
+    # One Han or kana character is one token; other scripts form words.
+    r"[\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+    r"|[^\W_\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+"
+)
+MAX_STEMMED_CHARS = 40
+"""No English word is longer, and the stemmer recurses over runs of `y`."""
+
+
+class Tokenizer:
+    """Lower-case words of all scripts, Han and kana by character, ASCII words stemmed (Porter)."""
+
+    def __init__(self) -> None:
+        from nltk.stem.porter import PorterStemmer
+
+        self._stem = lru_cache(maxsize=65_536)(PorterStemmer().stem)
+
+    def tokenize(self, text: str) -> list[str]:
+        """Tokens of `text`, as rouge-score asks for them."""
+        words = _TOKEN.findall(unicodedata.normalize("NFKC", text).lower())
+        return [
+            self._stem(word) if word.isascii() and 3 < len(word) <= MAX_STEMMED_CHARS else word
+            for word in words
+        ]
+
+
+@register_task(ProblemType.open_ended)
+class OpenEnded(Task[str]):
+    def instruction(self, sample: Sample) -> str:
+        return "Reason briefly, then give the final answer in <answer></answer>."
+
+    def extract(self, answer: AnswerText, sample: Sample) -> str:
+        if not answer.text:
+            raise NoAnswer("empty")
+        return answer.text
+
+    def score(self, value: str, sample: Sample) -> float:
+        return rouge(value, _gold(sample))
+
+    def render_gold(self, sample: Sample) -> str:
+        return _gold(sample)
+
+    def is_quick(self, text: str, sample: Sample) -> bool:
+        return len(text) * len(str(sample.answer)) <= QUICK_PRODUCT
+
+
+@lru_cache(maxsize=1)
+def _scorer() -> Any:
+    """Built on first use: rouge-score imports nltk, which takes over a second."""
+    from rouge_score.rouge_scorer import RougeScorer
+
+    return RougeScorer(["rouge1", "rouge2", "rougeL"], tokenizer=Tokenizer()), Tokenizer()
+
+
+def rouge(text: str, gold: str) -> float:
+    """Mean F1 of ROUGE-1, ROUGE-2 and ROUGE-L, 0 to 1; equal texts score 1 in every script."""
+    scorer, tokenizer = _scorer()
+    num_gold = len(tokenizer.tokenize(gold))
+    if num_gold == 0:  # nothing but symbols
+        return float(text.split() == gold.split())
+    scores = scorer.score(gold, text)
+    kinds = ("rouge1", "rougeL") if num_gold == 1 else ("rouge1", "rouge2", "rougeL")
+    mean = sum(scores[kind].fmeasure for kind in kinds) / len(kinds)
+    return min(1.0, float(mean))
+
+
+def _gold(sample: Sample) -> str:
+    text = str(sample.answer).strip()
+    if not text:
+        raise UserError(f"sample {sample.id}: answer is empty; expected a text")
+    return text
