@@ -62,9 +62,8 @@ def _refuse_unknown_keys(config: Any, root: type) -> None:
         for key in node:
             dotted = f"{prefix}{key}"
             if dotted not in known:
-                raise UserError(
-                    f"unknown key '{dotted}' in the config.{_suggestion(f'full_key: {dotted}', root)}"
-                )
+                suggestion = _suggestion(f"full_key: {dotted}", root)
+                raise UserError(f"unknown key '{dotted}' in the config.{suggestion}")
             child = node._get_node(key)
             if OmegaConf.is_dict(child) and not child._is_none() and _is_structured(child):
                 walk(child, f"{dotted}.")

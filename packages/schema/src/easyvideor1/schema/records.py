@@ -5,11 +5,11 @@ Frozen, keyword-only and slotted; they cross process boundaries by pickle and ho
 """
 
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 
-class ProblemType(str, Enum):
+class ProblemType(StrEnum):
     """What kind of answer a sample asks for; it picks the instruction, extraction and score."""
 
     multiple_choice = "multiple_choice"
@@ -74,7 +74,7 @@ def parse_problem_type(name: str) -> ProblemType:
     raise ValueError(f"unknown problem type {name!r}; known: {', '.join(known)}")
 
 
-class MediaKind(str, Enum):
+class MediaKind(StrEnum):
     image = "image"
     video = "video"
 
@@ -88,7 +88,7 @@ class Media:
     """
 
     kind: MediaKind
-    path: str
+    path: str = ""
     """File to open. Empty for a video given as `frames`."""
     start_s: float | None = None
     """Seconds from the first frame; None is the beginning."""
@@ -159,7 +159,7 @@ class Sample:
         return "mixed" if len(kinds) > 1 else next(iter(kinds), "text")
 
 
-class Role(str, Enum):
+class Role(StrEnum):
     assistant = "assistant"
     user = "user"
     tool = "tool"
@@ -185,7 +185,7 @@ class Segment:
             raise ValueError(f"{len(self.token_ids)} tokens but {len(self.logprobs)} log-probs")
 
 
-class Source(str, Enum):
+class Source(StrEnum):
     """Where a completion comes from."""
 
     policy = "policy"
@@ -194,7 +194,7 @@ class Source(str, Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Completion:
-    """Everything that follows the prompt, as segments; a single-turn answer is the one-segment case.
+    """Everything that follows the prompt, as segments; a single-turn answer has one.
 
     Example:
         Completion(text="<answer>B</answer>", finish_reason="stop",
@@ -220,13 +220,13 @@ class Completion:
 
     @property
     def logprobs(self) -> list[float] | None:
-        """[L] sampling log-probs, zero on tokens nobody sampled; None if a trainable one lacks them."""
+        """[L] sampling log-probs, zero on tokens nobody sampled; None if a trainable lacks them."""
         if any(s.logprobs is None and s.trainable for s in self.segments):
             return None
         return [x for s in self.segments for x in (s.logprobs or (0.0,) * len(s.token_ids))]
 
 
-class ScoreStatus(str, Enum):
+class ScoreStatus(StrEnum):
     ok = "ok"
     no_answer = "no_answer"
     """Nothing could be extracted from the text; it scores 0 and is counted."""
@@ -269,7 +269,7 @@ class Group:
         return [score.value for score in self.scores]
 
 
-class PredictionStatus(str, Enum):
+class PredictionStatus(StrEnum):
     ok = "ok"
     truncated = "truncated"
     """The answer hit the token limit."""
