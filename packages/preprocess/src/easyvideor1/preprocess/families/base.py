@@ -154,7 +154,7 @@ class FamilyAdapter(ABC):
 
         Args:
             prompt_token_ids: of `prompt_token_ids`.
-            clips: one per medium, in order.
+            clips: one per medium, in the order of the sample.
             sample_id: for the error text.
 
         Raises:
@@ -188,7 +188,7 @@ class FamilyAdapter(ABC):
 
         Args:
             prompt_token_ids: of `prompt_token_ids`, unexpanded.
-            clips: one per medium, in order.
+            clips: one per medium, in the order of the sample.
             sample_id: for the error text.
 
         Raises:
@@ -262,15 +262,19 @@ class FamilyAdapter(ABC):
     # Expanding it
 
     def _expand(self, prompt_token_ids: Sequence[int], clips: Sequence["Clip"]) -> list[TokenBlock]:
-        remaining = iter(clips)
+        # The n-th video placeholder is the n-th video, whatever images stand between.
+        remaining = {
+            kind: iter([clip for clip in clips if clip.kind is kind]) for kind in MediaKind
+        }
         blocks: list[TokenBlock] = []
         text: list[int] = []
         for token_id in prompt_token_ids:
             if token_id not in self._placeholder_kinds:
                 text.append(token_id)
                 continue
-            clip = next(remaining)
-            is_video = clip.kind is MediaKind.video
+            kind = self._placeholder_kinds[token_id]
+            clip = next(remaining[kind])
+            is_video = kind is MediaKind.video
             visual = self.video_blocks(clip) if is_video else [self._image_block(clip)]
             blocks += [TokenBlock(token_ids=text), *visual]
             text = []
@@ -330,18 +334,14 @@ class FamilyAdapter(ABC):
     def _check_media(
         self, prompt_token_ids: Sequence[int], clips: Sequence["Clip"], sample_id: str
     ) -> None:
-        placed = [
-            self._placeholder_kinds[token].value
-            for token in prompt_token_ids
-            if token in self._placeholder_kinds
-        ]
-        given = [clip.kind.value for clip in clips]
-        if placed != given:
-            raise ModelInputError(
-                f"sample {sample_id!r}: its prompt places {len(placed)} media "
-                f"({', '.join(placed) or 'none'}) but {len(given)} were given "
-                f"({', '.join(given) or 'none'}); was the prompt expanded or cut?"
-            )
+        for placeholder, kind in self._placeholder_kinds.items():
+            placed = prompt_token_ids.count(placeholder)
+            given = sum(clip.kind is kind for clip in clips)
+            if placed != given:
+                raise ModelInputError(
+                    f"sample {sample_id!r}: its prompt has {placed} {kind.value} placeholders but "
+                    f"{given} {kind.value}s were given; was the prompt expanded or cut?"
+                )
         factor = self.rules.factor
         for number, clip in enumerate(clips, start=1):
             height, width = clip.frames.shape[2:]
