@@ -21,10 +21,15 @@ class TinyModelConfig:
 
     family: str = "qwen3_vl"
     seed: int = 0
+    vocab_size: int = 1_536
+    """At most; of the model's own byte-level tokenizer."""
     text_hidden: int = 128
     text_layers: int = 3
+    text_heads: int = 4
+    head_dim: int = 32
     vision_hidden: int = 96
     vision_depth: int = 2
+    vision_heads: int = 4
 
 
 @dataclass(kw_only=True, slots=True)
@@ -44,15 +49,17 @@ class ModelConfig:
 class ToyboxConfig:
     """Generated clips with known answers."""
 
-    train_samples: int = 4_000
-    validation_samples: int = 240
+    train_clips: int = 640
+    """Clips with a colour, a count and a still-there question each; every fourth is described."""
+    train_events: int = 64
+    """Clips with one temporal grounding question each."""
+    validation_clips: int = 80
+    validation_events: int = 24
     offline_share: float = 0.5
     """Share of training samples that carry an offline trajectory."""
     seed: int = 0
     size: int = 64
-    """Height and width of a frame."""
-    num_frames: int = 4
-    fps: float = 2.0
+    """Height and width of a frame, in pixels."""
 
 
 @dataclass(kw_only=True, slots=True)

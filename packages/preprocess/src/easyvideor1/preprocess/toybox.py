@@ -1,0 +1,222 @@
+"""Generated short clips with known answers, small enough to learn from on a laptop.
+
+A clip shows one to four squares of one colour that stay or vanish half-way; a second kind shows
+one square for a span of seconds. Each split has its own random stream, and gold answers are balanced
+to within one per type. Called through `data.ensure_data`; imports no torch.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from tqdm import tqdm
+
+from easyvideor1.preprocess.config import ToyboxConfig
+from easyvideor1.schema.readers import write_samples
+from easyvideor1.schema.records import Answer, Media, MediaKind, ProblemType, Sample, Trajectory
+
+Split = Literal["train", "validation"]
+Frames = np.ndarray
+"""uint8 [T, H, W, 3]"""
+
+COLOURS = {
+    "red": (210, 45, 45),
+    "green": (50, 185, 70),
+    "blue": (60, 90, 225),
+    "yellow": (225, 205, 60),
+}
+COUNTS = (1, 2, 3, 4)
+WORDS = {1: "One", 2: "Two", 3: "Three", 4: "Four"}
+SOURCE_FPS = 8
+SCENE_S = 2
+EVENT_S = 4
+# Of the events' seconds: every span that leaves at least one second empty.
+SPANS = tuple((s, e) for s in range(EVENT_S) for e in range(s + 1, EVENT_S + 1) if e - s < EVENT_S)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scene:
+    """What a clip shows, hence the answer to every question about it."""
+
+    colour: str
+    count: int
+    stays: bool
+    """Whether the squares are still there in the second half."""
+
+    def render(self, rng: np.random.Generator, size: int) -> Frames:
+        """[SCENE_S * SOURCE_FPS, size, size, 3]: each square in a quarter of its own."""
+        half = size // 2
+        side = size // 4
+        frames = _ground(rng, SCENE_S * SOURCE_FPS, size)
+        seen = frames if self.stays else frames[: len(frames) // 2]
+        for quarter in rng.choice(4, self.count, replace=False):
+            top, left = rng.integers(0, half - side, 2) + half * np.array(divmod(quarter, 2))
+            seen[:, top : top + side, left : left + side] = COLOURS[self.colour]
+        return frames
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Event:
+    """One square that is there from `start_s` to `end_s` of `EVENT_S` seconds."""
+
+    colour: str
+    start_s: int
+    end_s: int
+
+    def render(self, rng: np.random.Generator, size: int) -> Frames:
+        """[EVENT_S * SOURCE_FPS, size, size, 3]."""
+        side = size // 2
+        frames = _ground(rng, EVENT_S * SOURCE_FPS, size)
+        top, left = rng.integers(0, size - side, 2)
+        span = slice(self.start_s * SOURCE_FPS, self.end_s * SOURCE_FPS)
+        frames[span, top : top + side, left : left + side] = COLOURS[self.colour]
+        return frames
+
+
+def build(config: ToyboxConfig, folder: Path) -> None:
+    """Write `clips/*.mp4`, `train.jsonl` and `validation.jsonl` below `folder`.
+
+    The two sample files are written last, so a folder that has them is complete.
+    """
+    (folder / "clips").mkdir(parents=True, exist_ok=True)
+    for split in ("validation", "train"):
+        samples = list(_split_samples(config, split, folder))
+        write_samples(folder / f"{split}.jsonl", samples)
+
+
+def _split_samples(config: ToyboxConfig, split: Split, folder: Path) -> Iterator[Sample]:
+    train = split == "train"
+    num_scenes = config.train_clips if train else config.validation_clips
+    num_events = config.train_events if train else config.validation_events
+    rng = np.random.default_rng([config.seed, int(train)])
+    clips: list[Scene | Event] = [*_scenes(rng, num_scenes), *_events(rng, num_events)]
+    for index, clip in enumerate(tqdm(clips, desc=f"toybox {split}", unit="clip")):
+        name = f"{split}_{index:05d}.mp4"
+        clip_rng = np.random.default_rng([config.seed, int(train), index])
+        write_clip(folder / "clips" / name, clip.render(clip_rng, config.size))
+        media = (Media(kind=MediaKind.video, path=f"clips/{name}"),)
+        for question in _questions(clip, index):
+            offline = train and rng.random() < config.offline_share
+            yield question.sample(f"toybox/{split}/{index:05d}", media, offline)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Question:
+    name: str
+    problem_type: ProblemType
+    problem: str
+    answer: Answer
+    reasoning: str
+    options: tuple[str, ...] = ()
+
+    def sample(self, prefix: str, media: tuple[Media, ...], offline: bool) -> Sample:
+        answer = json.dumps(self.answer) if isinstance(self.answer, dict) else self.answer
+        shown = {True: "yes", False: "no"}[answer] if isinstance(answer, bool) else answer
+        text = f"{self.reasoning} <answer>{shown}</answer>"
+        return Sample(
+            id=f"{prefix}/{self.name}",
+            problem=self.problem,
+            answer=self.answer,
+            problem_type=self.problem_type,
+            media=media,
+            options=self.options,
+            offline=(Trajectory(text=text, source="toybox"),) if offline else (),
+            source="toybox",
+            category=self.name,
+        )
+
+
+def _questions(clip: Scene | Event, index: int) -> Iterator[_Question]:
+    if isinstance(clip, Event):
+        yield _Question(
+            name="when",
+            problem_type=ProblemType.temporal_grounding,
+            problem="When is the square shown?",
+            answer={"time": [clip.start_s, clip.end_s]},
+            reasoning="I look for the first and last time of the square.",
+        )
+        return
+    yield _Question(
+        name="colour",
+        problem_type=ProblemType.multiple_choice,
+        problem="Which colour are the squares?",
+        options=tuple(COLOURS),
+        answer="ABCD"[list(COLOURS).index(clip.colour)],
+        reasoning="I look at the colour.",
+    )
+    yield _Question(
+        name="count",
+        problem_type=ProblemType.numerical,
+        problem="How many squares are shown?",
+        answer=clip.count,
+        reasoning="I count the squares.",
+    )
+    yield _Question(
+        name="stay",
+        problem_type=ProblemType.boolean,
+        problem="Are the squares still there at the end?",
+        answer=clip.stays,
+        reasoning="I look at the last frames.",
+    )
+    if index % 4 == 0:
+        yield _Question(
+            name="describe",
+            problem_type=ProblemType.open_ended,
+            problem="Describe the video in one short sentence.",
+            answer=_describe(clip),
+            reasoning="I describe the squares.",
+        )
+
+
+def _describe(scene: Scene) -> str:
+    noun, verb = ("square", "stays") if scene.count == 1 else ("squares", "stay")
+    end = verb if scene.stays else ("vanishes" if scene.count == 1 else "vanish")
+    return f"{WORDS[scene.count]} {scene.colour} {noun} {end}."
+
+
+def _scenes(rng: np.random.Generator, count: int) -> Iterator[Scene]:
+    colours = _balanced(rng, tuple(COLOURS), count)
+    counts = _balanced(rng, COUNTS, count)
+    stays = _balanced(rng, (True, False), count)
+    for colour, number, staying in zip(colours, counts, stays, strict=True):
+        yield Scene(colour=colour, count=number, stays=staying)
+
+
+def _events(rng: np.random.Generator, count: int) -> Iterator[Event]:
+    colours = _balanced(rng, tuple(COLOURS), count)
+    spans = _balanced(rng, SPANS, count)
+    for colour, (start_s, end_s) in zip(colours, spans, strict=True):
+        yield Event(colour=colour, start_s=start_s, end_s=end_s)
+
+
+def _balanced(rng: np.random.Generator, values: tuple, count: int) -> list:
+    """`count` values in random order, each as often as any other, to within one."""
+    repeated = [values[index % len(values)] for index in range(count)]
+    return [repeated[index] for index in rng.permutation(count)]
+
+
+def _ground(rng: np.random.Generator, num_frames: int, size: int) -> Frames:
+    """A dark grey of its own per clip, with a little grain that stays the same in all frames."""
+    shade = rng.integers(20, 60)
+    grain = rng.integers(0, 8, (size, size, 1))
+    return np.broadcast_to(shade + grain, (num_frames, size, size, 3)).astype(np.uint8)
+
+
+def write_clip(path: Path, frames: Frames, fps: int = SOURCE_FPS) -> None:
+    """Encode [T, H, W, 3] uint8 as H.264; H and W must be even."""
+    import av
+
+    partial = path.with_suffix(".partial")
+    with av.open(str(partial), "w", format="mp4") as container:
+        stream = container.add_stream("libx264", rate=Fraction(fps))
+        stream.height, stream.width = frames.shape[1:3]
+        stream.pix_fmt = "yuv420p"
+        stream.options = {"crf": "12", "preset": "veryfast"}
+        for array in frames:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(array, format="rgb24")))
+        container.mux(stream.encode())
+    partial.rename(path)
