@@ -42,7 +42,7 @@ def outputs_dir() -> Path:
 
 
 def resolve_output(path: str | Path) -> Path:
-    """`path` as absolute; `outputs/…` starts at `outputs_dir()`, other relative paths at the cwd."""
+    """`path` as absolute: `outputs/…` below `outputs_dir()`, other relative paths below the cwd."""
     path = Path(path).expanduser()
     if path.is_absolute():
         return path

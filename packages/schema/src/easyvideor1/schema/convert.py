@@ -10,9 +10,6 @@ content was hashed is not read again. Called by `schema.readers`.
 
 import hashlib
 import json
-import os
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,6 +23,7 @@ from tqdm import tqdm
 from easyvideor1.schema import jsonl
 from easyvideor1.schema.arrow import SAMPLE_SCHEMA, VERSIONS, to_row
 from easyvideor1.schema.errors import DataError, UserError
+from easyvideor1.schema.files import new_file, new_folder
 from easyvideor1.schema.formats import EXTRACTED, Context, detect, parse
 from easyvideor1.schema.records import ProblemType
 from easyvideor1.schema.sources import (
@@ -41,6 +39,7 @@ READER_VERSION = 1
 
 ROWS_PER_BATCH = 1024
 DETECTION_ROWS = 20
+SHOWN = 200  # characters of a bad value that are kept for its message
 _RACY_NS = 2_000_000_000  # a file may change within one tick of its modification time
 
 
@@ -73,40 +72,12 @@ def convert(
     key = hashlib.sha256(json.dumps(options).encode()).hexdigest()[:32]
     folder = root / key
     if not folder.is_dir():
-        with _beside(folder) as draft:
+        with new_folder(folder) as draft:
             _write(path, draft, format, problem_type, on_bad_row, progress)
     skipped = _stored_errors(path, folder / "skipped.jsonl")
     if skipped and on_bad_row == "raise":
         raise skipped[0]
     return Conversion(arrow_path=folder / "samples.arrow", skipped=skipped)
-
-
-class _beside:
-    """A draft folder that becomes `target` when the block ends well and vanishes when it fails."""
-
-    def __init__(self, target: Path):
-        self.target = target
-
-    def __enter__(self) -> Path:
-        self.target.parent.mkdir(parents=True, exist_ok=True)
-        draft = tempfile.mkdtemp(prefix=f"{self.target.name}.", dir=self.target.parent)
-        self.draft = Path(draft)
-        self.draft.chmod(0o755)  # mkdtemp's 0o700 would hide a shared cache from others
-        return self.draft
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if error is None:
-            jsonl.sync_folder(self.draft)
-            try:
-                self.draft.rename(self.target)
-            except OSError:
-                if not self.target.is_dir():
-                    raise
-            else:
-                jsonl.sync_folder(self.target.parent)
-                return
-        # Failed, or another process finished the same conversion first.
-        shutil.rmtree(self.draft)
 
 
 def _write(
@@ -117,25 +88,31 @@ def _write(
     on_bad_row: str,
     progress: bool,
 ) -> None:
+    """Fill the folder `draft` from `path`."""
     total, unit = total_units(path)
     bar = tqdm(
-        total=total, unit=unit, unit_scale=True, desc=f"reading {path.name}",
-        disable=not progress, delay=1.0,
-    )  # fmt: skip
-    with bar, (draft / "samples.arrow").open("wb") as file:
-        with pa.ipc.new_file(file, SAMPLE_SCHEMA) as writer:
-            if is_own_sample_file(path):
-                for batch in columnar_batches(path):
-                    writer.write_batch(batch.cast(SAMPLE_SCHEMA))
-                    bar.update(batch.num_rows)
-                return
+        total=total,
+        unit=unit,
+        unit_scale=True,
+        desc=f"reading {path.name}",
+        disable=not progress,
+        delay=1.0,  # small files need no bar
+    )
+    errors: list[DataError] = []
+    with (
+        bar,
+        pa.OSFile(str(draft / "samples.arrow"), "wb") as sink,
+        pa.ipc.new_file(sink, SAMPLE_SCHEMA) as writer,
+    ):
+        if is_own_sample_file(path):
+            batches = columnar_batches(path)
+        else:
             context, rows = _open(path, draft, format, problem_type, bar)
-            errors, count = [], 0
-            for good in _batched(_parsed(rows, context, on_bad_row, errors)):
-                count += len(good)
-                writer.write_batch(pa.RecordBatch.from_pylist(good, schema=SAMPLE_SCHEMA))
-        file.flush()
-        os.fsync(file.fileno())
+            batches = _batches(_parsed(rows, context, on_bad_row, errors))
+        count = 0
+        for batch in batches:
+            writer.write_batch(batch)
+            count += batch.num_rows
     if not count:
         raise errors[0] if errors else UserError(f"{path} holds no rows")
     jsonl.append(draft / "skipped.jsonl", [_stored(error) for error in errors])
@@ -180,27 +157,31 @@ def _parsed(
             errors.append(error)
 
 
-def _batched(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+def _batches(rows: Iterator[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
     while batch := list(islice(rows, ROWS_PER_BATCH)):
-        yield batch
+        yield pa.RecordBatch.from_pylist(batch, schema=SAMPLE_SCHEMA)
 
 
 def _stored(error: DataError) -> dict[str, Any]:
-    """Without the path: the same content may be read from another place."""
-    shown = error.value if isinstance(error.value, str | int | float | bool | None) else None
+    """Without the path: the same content may later be read from another place."""
+    value = error.value
+    if isinstance(value, str):
+        value = value[:SHOWN]
+    elif len(repr(value)) > SHOWN or isinstance(value, bytes | float):
+        value = repr(value)[:SHOWN]  # what JSON cannot hold, or nobody would read
     return {
-        "row": error.row, "field": error.field, "value": shown, "expected": error.expected,
-        "fix": error.fix, "text": repr(error.value),
-    }  # fmt: skip
+        "row": error.row,
+        "field": error.field,
+        "value": value,
+        "expected": error.expected,
+        "fix": error.fix,
+    }
 
 
 def _stored_errors(path: Path, file: Path) -> tuple[DataError, ...]:
     if not file.exists():
         return ()
-    return tuple(
-        DataError(path, row["row"], row["field"], row["value"], row["expected"], row["fix"])
-        for row in jsonl.read(file)
-    )
+    return tuple(DataError(path, **row) for row in jsonl.read(file))
 
 
 def content_digest(path: Path, index_dir: Path) -> str:
@@ -217,8 +198,6 @@ def content_digest(path: Path, index_dir: Path) -> str:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if started - max(stat.st_mtime_ns, stat.st_ctime_ns) > _RACY_NS:
-        index_dir.mkdir(parents=True, exist_ok=True)
-        draft = index.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps({"state": state, "sha256": digest, "path": str(path)}))
-        draft.rename(index)
+        with new_file(index) as draft:
+            draft.write_text(json.dumps({"state": state, "sha256": digest, "path": str(path)}))
     return digest

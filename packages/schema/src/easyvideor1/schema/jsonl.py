@@ -14,6 +14,7 @@ from typing import Any
 
 from easyvideor1.schema.codec import to_plain
 from easyvideor1.schema.errors import DataError
+from easyvideor1.schema.files import sync_entry
 
 _log = logging.getLogger(__name__)
 
@@ -39,21 +40,12 @@ def append(path: str | Path, records: Iterable[Any]) -> None:
         file.flush()
         os.fsync(file.fileno())
     if is_new:
-        sync_folder(path.parent)
+        sync_entry(path.parent)
 
 
 def _line(record: Any) -> bytes:
     values = to_plain(record) if dataclasses.is_dataclass(record) else dict(record)
     return (json.dumps(values, ensure_ascii=False, allow_nan=False) + "\n").encode()
-
-
-def sync_folder(folder: Path) -> None:
-    """Make a new or renamed entry of `folder` survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _repair_tail(path: Path, descriptor: int) -> None:

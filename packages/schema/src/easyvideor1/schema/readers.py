@@ -20,6 +20,7 @@ from easyvideor1.schema.codec import to_plain
 from easyvideor1.schema.conf import resolve_output
 from easyvideor1.schema.convert import convert
 from easyvideor1.schema.errors import DataError, UserError
+from easyvideor1.schema.files import new_file
 from easyvideor1.schema.formats import FORMATS
 from easyvideor1.schema.records import ProblemType, Sample, parse_problem_type
 from easyvideor1.schema.sources import find_files, is_ipc_file, is_own_sample_file
@@ -59,6 +60,8 @@ def read_samples(
     _check_choice("on_bad_row", on_bad_row, ("raise", "skip"))
     wanted_type = _parse_type(problem_type)
     files = find_files(sources)
+    if media_root is not None and not Path(media_root).expanduser().is_dir():
+        raise UserError(f"media_root={media_root} is not a folder")
     cache_dir = Path(cache_dir) if cache_dir else resolve_output("outputs/cache")
     parts: list[Part] = []
     skipped: list[DataError] = []
@@ -143,15 +146,8 @@ def write_samples(path: str | Path, samples: Iterable[Sample]) -> None:
     writers = {".jsonl": _write_jsonl, ".arrow": _write_arrow, ".parquet": _write_parquet}
     if path.suffix not in writers:
         raise UserError(f"{path}: samples are written as {', '.join(writers)}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with new_file(path) as draft:
         writers[path.suffix](draft, samples)
-        with draft.open("rb") as file:
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _write_jsonl(path: Path, samples: Iterable[Sample]) -> None:

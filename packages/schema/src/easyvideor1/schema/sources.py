@@ -127,6 +127,7 @@ def _json_rows(path: Path, advance: Advance) -> Iterator[RawRow]:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 text ({error}); save it as UTF-8") from None
+    bytes_per_character = path.stat().st_size / max(1, len(text))
     decoder = json.JSONDecoder()
     position, number = _skip_blank(text, 0), 0
     in_list = text.startswith("[", position)
@@ -144,7 +145,7 @@ def _json_rows(path: Path, advance: Advance) -> Iterator[RawRow]:
             position = _skip_blank(text, position + 1)
         elif in_list and not text.startswith("]", position):
             raise _damaged(path, number, text, position, "expected , or ] after the row")
-        advance(position - start)
+        advance(round((position - start) * bytes_per_character))
     if in_list and position >= len(text):
         raise _damaged(path, number, text, position, "the list is never closed: a torn file")
 
