@@ -8,7 +8,9 @@ around them; the process that drives the run calls these.
 import json
 import os
 import shutil
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,7 +72,8 @@ def load_rank(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) 
         raise UserError(f"{folder} is not a learner checkpoint: progress.json is missing")
     weights, moments = get_state_dict(model, optimizer)
     state = {"model": weights, "optimizer": moments}
-    dcp.load(state, checkpoint_id=folder, no_dist=world_size == 1)
+    with _single_process_is_meant():
+        dcp.load(state, checkpoint_id=folder)
     set_state_dict(
         model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
     )
@@ -85,6 +88,14 @@ def load_rank(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) 
 
 def _rank_and_size() -> tuple[int, int]:
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+
+
+@contextmanager
+def _single_process_is_meant() -> Generator[None]:
+    """Without a process group torch asks whether that is on purpose. It is."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        yield
 
 
 def _barrier() -> None:

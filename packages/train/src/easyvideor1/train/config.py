@@ -11,6 +11,7 @@ from omegaconf import MISSING
 
 from easyvideor1.evaluate.config import EngineConfig
 from easyvideor1.preprocess.config import CacheConfig, DataConfig, DecodeConfig, ModelConfig
+from easyvideor1.rewards.config import RewardConfig
 from easyvideor1.schema.budget import Budgets
 from easyvideor1.schema.errors import UserError
 
@@ -129,7 +130,8 @@ class LearnerConfig:
     """Recompute each layer in the backward pass: less memory, about a third more time."""
     attention: Attention = Attention.sdpa
     threads: int | None = None
-    """CPU threads per rank; None: the machine's cores shared by the ranks."""
+    """CPU threads per rank; None: as `OMP_NUM_THREADS` says, which is 1 on a machine without GPU.
+    More only pay on idle cores."""
     keep_last: int = 2
     """Newest checkpoints kept."""
     keep_best: int = 1
@@ -165,7 +167,7 @@ class MixingConfig:
 
 @dataclass(kw_only=True, slots=True)
 class RolloutConfig:
-    """The `rollout` group: what is sampled in a step. top_p and top_k are off (design.md, section 6)."""
+    """The `rollout` group: what is sampled in a step. top_p and top_k are off, by design."""
 
     batch_size: int = 32
     """Prompts per step."""
@@ -217,6 +219,8 @@ class WarmStartConfig:
     """Trajectories per update."""
     answer_weight: float = 1.0
     """Weight in the loss of the tokens between `<answer>` and `</answer>`; all others weigh 1."""
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    """Of the warm start alone; reinforcement learning starts with a fresh one."""
 
     def __post_init__(self) -> None:
         if self.steps < 0 or self.batch_size < 1:
@@ -309,6 +313,7 @@ class TrainConfig:
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
     mixing: MixingConfig = field(default_factory=MixingConfig)
+    reward: RewardConfig = field(default_factory=RewardConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     train: TrainSection = field(default_factory=TrainSection)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)

@@ -7,7 +7,6 @@ All public methods but `divide` and the properties are collective: every rank ca
 """
 
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -94,8 +93,8 @@ class RankLearner:
             trust_remote_code: run code that comes with the checkpoint.
             device: None for the current GPU, or the CPU where there is none.
         """
-        cores = len(os.sched_getaffinity(0))
-        torch.set_num_threads(config.threads or max(1, cores // config.ranks))
+        if config.threads is not None:
+            torch.set_num_threads(config.threads)
         self.config = config
         self.algorithm = algorithm
         self.model_path = model_path
@@ -124,7 +123,7 @@ class RankLearner:
         return dist.get_world_size() if dist.is_initialized() else 1
 
     def begin(self, optimizer: OptimizerConfig, total_updates: int | None) -> None:
-        """Start a phase of training: a fresh optimizer, its schedule at 0.
+        """Start a phase of training: a fresh optimizer, its schedule at 0. Weights stay.
 
         Args:
             optimizer: its settings.
@@ -161,11 +160,16 @@ class RankLearner:
         num_parts = self.config.updates_per_rollout if objective == "policy" else 1
         if num_parts > 1:
             accepted = self._with_old_logprobs(accepted)
-        grad_norm = 0.0
-        for part in range(num_parts):
-            share = accepted[_bounds(len(accepted), part, num_parts)]
-            grad_norm = self._step(share, objective, tally, on_policy=part == 0)
-        return self._metrics(tally, grad_norm)
+        grad_norms = [
+            self._step(
+                accepted[_bounds(len(accepted), part, num_parts)],
+                objective,
+                tally,
+                on_policy=part == 0,
+            )
+            for part in range(num_parts)
+        ]
+        return self._metrics(tally, sum(grad_norms) / num_parts)
 
     def logprobs(self, examples: Sequence[TrainExample]) -> list[list[float]]:
         """Log-probs of each completion's tokens under the current weights.
