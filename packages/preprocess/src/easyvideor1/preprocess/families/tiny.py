@@ -5,9 +5,11 @@ family's real architecture, a small tokenizer of their own. Everything after `bu
 exactly as it loads a published checkpoint.
 """
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING
@@ -29,6 +31,9 @@ CONTROL_TOKENS = (
     "<|image_pad|>",
     "<|video_pad|>",
 )
+
+BUILD_FILE = "tiny_model.json"
+"""The settings a tiny model was built with, inside its folder."""
 
 CHAT_TEMPLATE = """\
 {%- for message in messages -%}
@@ -76,6 +81,7 @@ def ensure_model(config: ModelConfig) -> str:
         path = resolve_output(config.path)
         if not (path / "config.json").is_file():
             build(config.build, path)
+        _refuse_other_build(config.build, path)
         return str(path)
     path = Path(config.path).expanduser()
     if path.exists():
@@ -91,6 +97,21 @@ def ensure_model(config: ModelConfig) -> str:
     return config.path
 
 
+def _refuse_other_build(config: TinyModelConfig, path: Path) -> None:
+    """A model built under other settings must not pass for the one asked for."""
+    file = path / BUILD_FILE
+    if not file.is_file():
+        raise UserError(
+            f"model.path={path} is not a tiny model of ours; drop model.build to load it"
+        )
+    found, wanted = json.loads(file.read_text()), asdict(config)
+    if differing := {key: found.get(key) for key in wanted if found.get(key) != wanted[key]}:
+        raise UserError(
+            f"model.path={path} was built with {differing}, the config asks for "
+            f"{ {key: wanted[key] for key in differing} }; set another model.path or delete it"
+        )
+
+
 def build(config: TinyModelConfig, path: Path) -> None:
     """Write a randomly initialised model, processor and tokenizer to `path`, all or nothing.
 
@@ -104,6 +125,7 @@ def build(config: TinyModelConfig, path: Path) -> None:
     folder = Path(mkdtemp(prefix=f".{path.name}-", dir=path.parent))
     try:
         _BUILDERS[config.family](config, folder)
+        (folder / BUILD_FILE).write_text(json.dumps(asdict(config), indent=2) + "\n")
         folder.chmod(0o755)
         try:
             os.rename(folder, path)
