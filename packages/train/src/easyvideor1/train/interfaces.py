@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from easyvideor1.schema.records import Completion, Group, Sample
+from easyvideor1.schema.records import Completion, Group, Sample, Score
 
 if TYPE_CHECKING:
     from easyvideor1.evaluate.weights import WeightManifest
+    from easyvideor1.train.offline import OfflineReader
 
 Objective = Literal["policy", "sft"]
 """What an update optimises: the policy objective of the algorithm, or imitation."""
@@ -157,6 +158,14 @@ class Tracker(Protocol):
         ...
 
 
+class Scorer(Protocol):
+    """Scores answers, all of a step in one call."""
+
+    def __call__(self, answers: Sequence[tuple[Sample, str]]) -> list[Score]:
+        """The score of each (sample, text)."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Runtime:
     """Everything a run is made of, as the loop takes it."""
@@ -164,9 +173,10 @@ class Runtime:
     data: Data
     sampler: Sampler
     learner: Learner
+    score: Scorer
     checkpoints: Checkpoints
     tracker: Tracker
-    warm_start_data: Data | None = None
-    """Samples with offline trajectories; None without a warm start."""
+    warm_start: "tuple[Data, OfflineReader] | None" = None
+    """Samples with usable trajectories, and what reads them; None without a warm start."""
     validation: list[Prompt] = field(default_factory=list)
     """Held-out prompts; empty for none."""

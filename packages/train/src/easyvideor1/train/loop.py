@@ -1,0 +1,97 @@
+"""The algorithm in one screen: take, rollout, reward, advantage, update, publish, validate, save.
+
+Everything behind a name of `Runtime` is a Protocol of `interfaces`; Ray, vLLM and FSDP are not seen
+here. `cli` calls `train` inside `ray_runtime.open_runtime`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from easyvideor1.schema.records import Completion, Group
+from easyvideor1.train.advantages import group_advantages
+from easyvideor1.train.config import TrainConfig
+from easyvideor1.train.interfaces import Prompt, Runtime, Scorer, TrainExample
+from easyvideor1.train.metrics import Stopwatch, summarize
+from easyvideor1.train.validation import validate
+from easyvideor1.train.warm_start import warm_start
+
+
+def train(config: TrainConfig, runtime: Runtime) -> float | None:
+    """Train to `train.steps` and return the last validation accuracy, which a sweep maximises."""
+    data, sampler, learner = runtime.data, runtime.sampler, runtime.learner
+
+    position = warm_start(config, runtime, runtime.checkpoints.restore())
+    learner.publish(sampler)
+    if position.validation is None and position.step in (0, config.train.steps):
+        position = validate(runtime, position)
+
+    while position.step < config.train.steps:
+        position = replace(position, step=position.step + 1, validation=None)
+        clock = Stopwatch()
+
+        with clock("rollout"):
+            prompts = data.take(config.rollout.batch_size)
+            sizes = [config.rollout.group_size] * len(prompts)
+            completions = sampler.generate(prompts, sizes, step=position.step)
+
+        with clock("reward"):
+            groups = score_groups(prompts, completions, runtime.score)
+
+        with clock("advantage"):
+            examples = [
+                TrainExample(
+                    sample=group.sample,
+                    completion=completion,
+                    prompt_token_ids=prompt.token_ids,
+                    advantage=advantage,
+                )
+                for prompt, group in zip(prompts, groups, strict=True)
+                for completion, advantage in zip(
+                    group.completions,
+                    group_advantages(group.rewards, config.algorithm),
+                    strict=True,
+                )
+            ]
+
+        with clock("update"):
+            learned = learner.update(examples)
+
+        with clock("publish"):  # the next rollout samples from the weights just learned
+            learner.publish(sampler)
+
+        if is_due(position.step, config.train.validate_every, config.train.steps):
+            with clock("validate"):
+                position = validate(runtime, position)
+        if is_due(position.step, config.train.save_every, config.train.steps):
+            with clock("save"):
+                runtime.checkpoints.save(position)
+
+        runtime.tracker.log_groups(groups, step=position.step)
+        runtime.tracker.log(
+            summarize(groups) | learned | data.metrics() | sampler.metrics() | clock.seconds(),
+            step=position.step,
+        )
+    return position.validation
+
+
+def score_groups(
+    prompts: Sequence[Prompt], completions: Sequence[Sequence[Completion]], score: Scorer
+) -> list[Group]:
+    """The completions of each prompt with their rewards; all are scored in one call."""
+    flat = [
+        (p.sample, c.text) for p, group in zip(prompts, completions, strict=True) for c in group
+    ]
+    scores = iter(score(flat))
+    return [
+        Group(
+            sample=prompt.sample,
+            completions=tuple(group),
+            scores=tuple(next(scores) for _ in group),
+        )
+        for prompt, group in zip(prompts, completions, strict=True)
+    ]
+
+
+def is_due(step: int, every: int, last: int) -> bool:
+    """Whether something done every so many steps, and at the last one, is done now."""
+    return step % every == 0 or step == last

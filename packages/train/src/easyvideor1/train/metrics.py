@@ -1,0 +1,87 @@
+"""What a step's groups say, and how long its phases took, as flat numbers for the tracker."""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from statistics import fmean
+
+from easyvideor1.schema.records import Completion, Group, Score, ScoreStatus, Source
+
+
+def summarize(groups: Sequence[Group]) -> dict[str, float]:
+    """Rewards by part, task and source, lengths, ties and offline share of one step's groups."""
+    pairs = [(g, c, s) for g in groups for c, s in zip(g.completions, g.scores, strict=True)]
+    by_task: dict[str, list[Score]] = defaultdict(list)
+    for group, _, score in pairs:
+        by_task[group.sample.problem_type.value].append(score)
+    fresh = [(c, s) for _, c, s in pairs if c.source is Source.policy]
+    offline = [(c, s) for _, c, s in pairs if c.source is Source.offline]
+    metrics = {
+        **_rewards("reward", [score for _, _, score in pairs]),
+        **_rewards("reward/policy", [score for _, score in fresh]),
+        **_rewards("reward/offline", [score for _, score in offline]),
+        "groups/tied": fmean(len(set(group.rewards)) == 1 for group in groups),
+        "offline/share": len(offline) / len(pairs),
+        "offline/token_share": _num_tokens(c for c, _ in offline)
+        / _num_tokens(c for _, c, _ in pairs),
+        **_lengths([completion for completion, _ in fresh]),
+    }
+    for task, scores in sorted(by_task.items()):
+        metrics |= _rewards(f"reward/{task}", scores)
+    for status in ScoreStatus:
+        if status is not ScoreStatus.ok:
+            metrics[f"reward/{status.value}"] = fmean(s.status is status for _, _, s in pairs)
+    return metrics
+
+
+def _rewards(name: str, scores: Sequence[Score]) -> dict[str, float]:
+    """Mean reward, and the mean of each of its parts."""
+    if not scores:
+        return {}
+    parts = sorted({part for score in scores for part in score.parts})
+    return {
+        name if "/" in name else f"{name}/mean": fmean(score.value for score in scores),
+        **{
+            f"{name}/{part}": fmean(s.parts[part] for s in scores if part in s.parts)
+            for part in parts
+        },
+    }
+
+
+def _lengths(completions: Sequence[Completion]) -> dict[str, float]:
+    """Lengths of sampled completions, in tokens, and the share that hit the limit."""
+    if not completions:
+        return {}
+    lengths = [len(completion.token_ids) for completion in completions]
+    return {
+        "completion/tokens": fmean(lengths),
+        "completion/tokens_max": float(max(lengths)),
+        "completion/truncated": fmean(c.finish_reason == "length" for c in completions),
+    }
+
+
+def _num_tokens(completions: Iterable[Completion]) -> int:
+    return sum(len(completion.token_ids) for completion in completions)
+
+
+class Stopwatch:
+    """Wall-clock seconds of the named phases of a step."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+        self._seconds: dict[str, float] = defaultdict(float)
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        """Measure the body of a `with` under `phase`."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds[phase] += time.perf_counter() - start
+
+    def seconds(self) -> dict[str, float]:
+        """Seconds by phase, and `seconds/step` since the stopwatch was made."""
+        phases = {f"seconds/{phase}": seconds for phase, seconds in self._seconds.items()}
+        return {**phases, "seconds/step": time.perf_counter() - self._start}

@@ -1,0 +1,273 @@
+"""Where a run's numbers go: the console, `metrics.jsonl` and `samples.jsonl`, and MLflow.
+
+All are append-only, and a continued run goes on in the same files and the same MLflow run: a step
+that was repeated after a crash is there twice, the later line counts. MLflow is imported only when
+it is on.
+"""
+
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+from tqdm import tqdm
+
+from easyvideor1.schema import jsonl
+from easyvideor1.schema.codec import to_plain
+from easyvideor1.schema.conf import outputs_dir
+from easyvideor1.schema.records import Group
+from easyvideor1.train.config import TrainConfig
+from easyvideor1.train.interfaces import Position
+from easyvideor1.train.run_folder import RunFolder, flatten
+
+WARM_START = "warm_start/"
+NUM_PARAM_CHARACTERS = 500  # MLflow refuses parameters over 6000; nobody reads them either
+NUM_BATCH = 100  # parameters MLflow takes at once
+
+
+class Sink(Protocol):
+    """One place that metrics and tables are written to."""
+
+    def log(self, metrics: Mapping[str, float], *, step: int) -> None: ...
+
+    def log_rows(self, rows: Sequence[Mapping[str, Any]], *, step: int) -> None: ...
+
+    def note(self, name: str, value: str) -> None: ...
+
+    def close(self, status: str) -> None: ...
+
+
+class RunTracker(AbstractContextManager["RunTracker"]):
+    """`interfaces.Tracker` over several sinks; closes them with how the run ended."""
+
+    def __init__(self, sinks: Sequence[Sink], *, samples_every: int, samples_groups: int):
+        self._sinks = sinks
+        self._samples_every = samples_every
+        self._samples_groups = samples_groups
+
+    def log(self, metrics: dict[str, float], *, step: int) -> None:
+        """Metrics of one step."""
+        for sink in self._sinks:
+            sink.log(metrics, step=step)
+
+    def log_groups(self, groups: Sequence[Group], *, step: int) -> None:
+        """The first groups of the step as a table, every `samples_every` steps and at step 1."""
+        if step != 1 and step % self._samples_every:
+            return
+        rows = [row for group in groups[: self._samples_groups] for row in group_rows(group, step)]
+        for sink in self._sinks:
+            sink.log_rows(rows, step=step)
+
+    def note(self, name: str, value: str) -> None:
+        """A fact about the run, e.g. where its newest checkpoint lies."""
+        for sink in self._sinks:
+            sink.note(name, value)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close all sinks as finished, failed or killed."""
+        status = "FINISHED"
+        if kind is not None:
+            status = "KILLED" if issubclass(kind, KeyboardInterrupt) else "FAILED"
+        for sink in self._sinks:
+            sink.close(status)
+
+
+def open_tracker(config: TrainConfig, folder: RunFolder, position: Position | None) -> RunTracker:
+    """The tracker of a run that starts anew (None) or continues at `position`."""
+    sinks: list[Sink] = [
+        ConsoleSink(config.train.steps, config.train.warm_start.steps, position or Position()),
+        JsonlSink(folder),
+    ]
+    if config.tracking.mlflow:
+        sinks.append(MlflowSink(config, folder, resumed=position is not None))
+    return RunTracker(
+        sinks,
+        samples_every=config.tracking.samples_every,
+        samples_groups=config.tracking.samples_groups,
+    )
+
+
+def group_rows(group: Group, step: int) -> list[dict[str, Any]]:
+    """One row per completion of a group, JSON-serialisable."""
+    return [
+        {
+            "step": step,
+            "sample_id": group.sample.id,
+            "problem_type": group.sample.problem_type.value,
+            "problem": group.sample.problem,
+            "gold": json.dumps(group.sample.answer, ensure_ascii=False),
+            "source": completion.source.value,
+            "text": completion.text,
+            "reward": score.value,
+            **{f"reward_{part}": value for part, value in score.parts.items()},
+            "status": score.status.value,
+            "finish_reason": completion.finish_reason,
+            "policy_version": completion.segments[0].policy_version,
+        }
+        for completion, score in zip(group.completions, group.scores, strict=True)
+    ]
+
+
+class ConsoleSink:
+    """A progress bar per phase with what one looks at first, and a line per validation."""
+
+    def __init__(self, steps: int, warm_start_steps: int, position: Position):
+        self._bars: dict[str, tqdm[Any]] = {}
+        self._totals = {"warm start": warm_start_steps, "training": steps}
+        self._initial = {"warm start": position.warm_start_step, "training": position.step}
+
+    def log(self, metrics: Mapping[str, float], *, step: int) -> None:
+        if "validation/accuracy" in metrics:
+            tqdm.write(f"step {step}: {_validation_line(metrics)}")
+            return
+        is_warm_start = any(name.startswith(WARM_START) for name in metrics)
+        phase = "warm start" if is_warm_start else "training"
+        bar = self._bars.get(phase) or self._open(phase)
+        bar.set_postfix(_headline(metrics), refresh=False)
+        bar.update(step - bar.n)
+
+    def log_rows(self, rows: Sequence[Mapping[str, Any]], *, step: int) -> None: ...
+
+    def note(self, name: str, value: str) -> None: ...
+
+    def close(self, status: str) -> None:
+        for bar in self._bars.values():
+            bar.close()
+
+    def _open(self, phase: str) -> "tqdm[Any]":
+        bar = tqdm(desc=phase, total=self._totals[phase], initial=self._initial[phase])
+        self._bars[phase] = bar
+        return bar
+
+
+def _headline(metrics: Mapping[str, float]) -> dict[str, str]:
+    shown = {
+        "reward": "reward/mean",
+        "accuracy": "reward/accuracy",
+        "loss": "learner/loss",
+        "s": "seconds/step",
+    }
+    plain = {name.removeprefix(WARM_START): value for name, value in metrics.items()}
+    return {label: f"{plain[name]:.3f}" for label, name in shown.items() if name in plain}
+
+
+def _validation_line(metrics: Mapping[str, float]) -> str:
+    prefix = "validation/accuracy/"
+    tasks = ", ".join(
+        f"{name.removeprefix(prefix)} {value:.3f}"
+        for name, value in metrics.items()
+        if name.startswith(prefix)
+    )
+    return f"validation accuracy {metrics['validation/accuracy']:.3f} ({tasks})"
+
+
+class JsonlSink:
+    """`metrics.jsonl` and `samples.jsonl` in the run's folder."""
+
+    def __init__(self, folder: RunFolder):
+        self._folder = folder
+
+    def log(self, metrics: Mapping[str, float], *, step: int) -> None:
+        # JSON has no NaN; a number that is not finite is a fact about the run and stays visible.
+        values = {k: v if math.isfinite(v) else str(v) for k, v in metrics.items()}
+        jsonl.append(self._folder.metrics, [{"step": step, "time": time.time(), **values}])
+
+    def log_rows(self, rows: Sequence[Mapping[str, Any]], *, step: int) -> None:
+        jsonl.append(self._folder.samples, rows)
+
+    def note(self, name: str, value: str) -> None: ...
+
+    def close(self, status: str) -> None: ...
+
+
+class MlflowSink:
+    """One MLflow run per run folder; its id is kept there, for a continued run to go on in it."""
+
+    def __init__(self, config: TrainConfig, folder: RunFolder, *, resumed: bool):
+        from mlflow.tracking import MlflowClient
+
+        self._client = MlflowClient(store_uri(config))
+        self._run_id = self._resume(folder) if resumed else None
+        if self._run_id is None:
+            self._run_id = self._create(config, folder)
+
+    def log(self, metrics: Mapping[str, float], *, step: int) -> None:
+        from mlflow.entities import Metric
+
+        now = time.time_ns() // 1_000_000
+        points = [Metric(name, value, now, step) for name, value in metrics.items()]
+        self._client.log_batch(self._run_id, metrics=points)
+
+    def log_rows(self, rows: Sequence[Mapping[str, Any]], *, step: int) -> None:
+        if not rows:
+            return
+        names = dict.fromkeys(name for row in rows for name in row)
+        table = {name: [row.get(name) for row in rows] for name in names}
+        self._client.log_table(self._run_id, table, f"samples/step_{step:06d}.json")
+
+    def note(self, name: str, value: str) -> None:
+        self._client.set_tag(self._run_id, name, value)
+
+    def close(self, status: str) -> None:
+        self._client.set_terminated(self._run_id, status)
+
+    def _resume(self, folder: RunFolder) -> str | None:
+        """Reopen the run the folder names; None if this store does not hold it."""
+        from mlflow.exceptions import MlflowException
+
+        path = _id_file(folder)
+        if not path.is_file():
+            return None
+        run_id = path.read_text().strip()
+        try:
+            self._client.update_run(run_id, status="RUNNING")
+        except MlflowException:
+            tqdm.write(f"MLflow run {run_id} is not in this store; its history starts anew here")
+            return None
+        return run_id
+
+    def _create(self, config: TrainConfig, folder: RunFolder) -> str:
+        from mlflow.entities import Param
+
+        run = self._client.create_run(
+            self._experiment(config.tracking.mlflow_experiment),
+            run_name=f"{config.run_name}/{folder.path.name}",
+            tags={"run_folder": str(folder.path)},
+        )
+        params = [
+            Param(name, str(value)[:NUM_PARAM_CHARACTERS])
+            for name, value in flatten(to_plain(config)).items()
+        ]
+        for start in range(0, len(params), NUM_BATCH):
+            self._client.log_batch(run.info.run_id, params=params[start : start + NUM_BATCH])
+        _id_file(folder).write_text(run.info.run_id + "\n")
+        return run.info.run_id
+
+    def _experiment(self, name: str) -> str:
+        found = self._client.get_experiment_by_name(name)
+        if found is not None:
+            return found.experiment_id
+        artifacts = (outputs_dir() / "mlflow_artifacts").as_uri()
+        return self._client.create_experiment(name, artifact_location=artifacts)
+
+
+def store_uri(config: TrainConfig) -> str:
+    """The tracking store of a run: as configured, else SQLite under `outputs/`."""
+    if config.tracking.mlflow_uri is not None:
+        return config.tracking.mlflow_uri
+    path = outputs_dir() / "mlflow.db"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return f"sqlite:///{path}"
+
+
+def _id_file(folder: RunFolder) -> Path:
+    return folder.path / "mlflow_run_id"

@@ -1,0 +1,30 @@
+"""Accuracy on held-out samples, answered greedily by the live engine."""
+
+from collections import defaultdict
+from dataclasses import replace
+from statistics import fmean
+
+from easyvideor1.train.interfaces import Position, Runtime
+
+
+def validate(runtime: Runtime, position: Position) -> Position:
+    """Log accuracy in total and by problem type; `position` with it, unchanged without samples."""
+    if not runtime.validation:
+        return position
+    completions = runtime.sampler.answer(runtime.validation)
+    pairs = zip(runtime.validation, completions, strict=True)
+    scores = runtime.score([(prompt.sample, completion.text) for prompt, completion in pairs])
+    by_task: dict[str, list[float]] = defaultdict(list)
+    for prompt, score in zip(runtime.validation, scores, strict=True):
+        by_task[prompt.sample.problem_type.value].append(score.parts["accuracy"])
+    accuracy = fmean(value for values in by_task.values() for value in values)
+    runtime.tracker.log(
+        {
+            "validation/accuracy": accuracy,
+            "validation/reward": fmean(score.value for score in scores),
+            "validation/tokens": fmean(len(completion.token_ids) for completion in completions),
+            **{f"validation/accuracy/{task}": fmean(v) for task, v in sorted(by_task.items())},
+        },
+        step=position.step,
+    )
+    return replace(position, validation=accuracy)

@@ -1,0 +1,56 @@
+"""Supervised updates on offline trajectories before reinforcement learning.
+
+It gives a model that never answers right, or not in the format, something for the reward to choose
+from. It goes through the same learner, checkpoints and tracker as the loop; reinforcement learning
+then starts with a fresh optimizer.
+"""
+
+from dataclasses import replace
+
+from easyvideor1.train.config import TrainConfig
+from easyvideor1.train.interfaces import Data, Position, Runtime, TrainExample
+from easyvideor1.train.metrics import Stopwatch
+from easyvideor1.train.offline import OfflineReader
+
+
+def warm_start(config: TrainConfig, runtime: Runtime, position: Position) -> Position:
+    """Do what is left of the warm start and save at its end; the learner is then as new."""
+    section = config.train.warm_start
+    if position.step > 0 or runtime.warm_start is None:
+        return position
+    data, reader = runtime.warm_start
+    while position.warm_start_step < section.steps:
+        done = position.warm_start_step + 1
+        position = replace(position, warm_start_step=done, validation=None)
+        clock = Stopwatch()
+        with clock("update"):
+            examples = take_examples(config, data, reader, step=done)
+            learned = runtime.learner.update(examples, "sft")
+        if done % config.train.save_every == 0 or done == section.steps:
+            with clock("save"):
+                runtime.checkpoints.save(position)
+        metrics = learned | data.metrics() | reader.metrics() | clock.seconds()
+        runtime.tracker.log({f"warm_start/{k}": v for k, v in metrics.items()}, step=done)
+    runtime.learner.begin("policy")
+    return position
+
+
+def take_examples(
+    config: TrainConfig, data: Data, reader: OfflineReader, *, step: int
+) -> list[TrainExample]:
+    """One batch of offline trajectories; the tokens of the answer weigh `answer_weight`."""
+    examples = []
+    for prompt in data.take(config.train.warm_start.batch_size):
+        chosen = reader.choose(prompt.sample, seed=config.seed, step=step)
+        assert chosen is not None, "warm-start data holds only samples with a usable trajectory"
+        weight = config.train.warm_start.answer_weight
+        examples.append(
+            TrainExample(
+                sample=prompt.sample,
+                completion=chosen.completion,
+                prompt_token_ids=prompt.token_ids,
+                advantage=1.0,
+                token_weights=[weight if inside else 1.0 for inside in chosen.in_answer],
+            )
+        )
+    return examples

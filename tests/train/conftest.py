@@ -1,0 +1,262 @@
+"""A policy small enough to check by hand: a table of answer probabilities per sample.
+
+It satisfies the Protocols of the loop, samples with derived seeds, learns by policy gradient and
+saves itself, so that the loop is tested on something that really learns.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from easyvideor1.preprocess.config import DataConfig, ModelConfig
+from easyvideor1.rewards import RewardConfig, score_many
+from easyvideor1.schema.records import (
+    Completion,
+    Group,
+    ProblemType,
+    Sample,
+    Segment,
+    Trajectory,
+)
+from easyvideor1.train.config import (
+    LearnerConfig,
+    MixingConfig,
+    RolloutConfig,
+    TrackingConfig,
+    TrainConfig,
+    TrainSection,
+    WarmStartConfig,
+)
+from easyvideor1.train.data import TrainingData
+from easyvideor1.train.interfaces import Prompt, Runtime, TrainExample
+from easyvideor1.train.mixing import ReplaceSampler
+from easyvideor1.train.offline import OfflineReader, stable_hash
+from easyvideor1.train.run_folder import Checkpointer, RunFolder
+
+ANSWERS = ("<answer>A</answer>", "<answer>B</answer>", "<answer>C</answer>", "dunno")
+END = 9
+
+
+class WordTokenizer:
+    """`<answer>`, single letters and the rest, one token each; `<|pad|>` is special."""
+
+    VOCABULARY = ("<answer>", "</answer>", "A", "B", "C", "dunno", "<|pad|>")
+
+    def __call__(
+        self, text: str, *, add_special_tokens: bool, return_offsets_mapping: bool
+    ) -> dict[str, list[Any]]:
+        ids, offsets, start = [], [], 0
+        while start < len(text):
+            word = next(w for w in self.VOCABULARY if text.startswith(w, start))
+            ids.append(self.VOCABULARY.index(word))
+            offsets.append((start, start + len(word)))
+            start += len(word)
+        return {"input_ids": ids, "offset_mapping": offsets}
+
+
+class TablePolicy:
+    """Sampler and learner in one; what is sampled changes only when weights are published."""
+
+    def __init__(self, *, seed: int = 0, lr: float = 1.0):
+        self.seed, self.lr = seed, lr
+        self.logits: dict[str, np.ndarray] = {}
+        self.published: dict[str, np.ndarray] = {}
+        self.version = 0
+        self.phases: list[str] = []
+        self.updates: list[tuple[str, list[TrainExample]]] = []
+
+    def probabilities(self, logits: dict[str, np.ndarray], sample_id: str) -> np.ndarray:
+        weights = np.exp(logits.get(sample_id, np.zeros(len(ANSWERS))))
+        return weights / weights.sum()
+
+    # Sampler
+
+    def generate(
+        self, prompts: Sequence[Prompt], group_sizes: Sequence[int], *, step: int
+    ) -> list[list[Completion]]:
+        groups = []
+        for prompt, size in zip(prompts, group_sizes, strict=True):
+            rng = np.random.default_rng(stable_hash(self.seed, step, prompt.sample.id))
+            p = self.probabilities(self.published, prompt.sample.id)
+            picks = rng.choice(len(ANSWERS), size=size, p=p)
+            groups.append([self._completion(int(i), float(np.log(p[i]))) for i in picks])
+        return groups
+
+    def answer(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        best = [self.probabilities(self.published, p.sample.id).argmax() for p in prompts]
+        return [self._completion(int(i), 0.0) for i in best]
+
+    def publish_table(self, table: dict[str, np.ndarray]) -> None:
+        self.published = {name: row.copy() for name, row in table.items()}
+        self.version += 1
+
+    def metrics(self) -> dict[str, float]:
+        return {}
+
+    def _completion(self, index: int, logprob: float) -> Completion:
+        segment = Segment(
+            token_ids=(index, END), logprobs=(logprob, 0.0), policy_version=self.version
+        )
+        return Completion(segments=(segment,), text=ANSWERS[index], finish_reason="stop")
+
+    # Learner
+
+    def begin(self, objective: str) -> None:
+        self.phases.append(objective)
+
+    def update(self, examples: Sequence[TrainExample], objective: str = "policy"):
+        self.updates.append((objective, list(examples)))
+        for example in examples:
+            row = self.logits.setdefault(example.sample.id, np.zeros(len(ANSWERS)))
+            one = np.eye(len(ANSWERS))[ANSWERS.index(example.completion.text)]
+            gradient = one - self.probabilities(self.logits, example.sample.id)
+            row += self.lr * example.advantage * gradient / len(examples)
+        return {"learner/loss": 0.0}
+
+    def publish(self, sampler: Any) -> None:
+        self.publish_table(self.logits)
+
+    def save(self, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        table = {name: row.tolist() for name, row in self.logits.items()}
+        (folder / "table.json").write_text(json.dumps(table))
+
+    def load(self, folder: Path) -> None:
+        table = json.loads((folder / "table.json").read_text())
+        self.logits = {name: np.array(row) for name, row in table.items()}
+
+    def export(self, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{}")
+
+
+class ListTracker:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, dict[str, float]]] = []
+        self.groups: list[Group] = []
+
+    def log(self, metrics: dict[str, float], *, step: int) -> None:
+        self.rows.append((step, metrics))
+
+    def log_groups(self, groups: Sequence[Group], *, step: int) -> None:
+        self.groups += groups
+
+    def of(self, name: str) -> dict[int, float]:
+        return {step: metrics[name] for step, metrics in self.rows if name in metrics}
+
+
+def make_sample(index: int, *, offline: Sequence[str] = (), answer: Any = None) -> Sample:
+    return Sample(
+        id=f"s{index}",
+        problem="Which?",
+        answer=answer or "ABC"[index % 3],
+        problem_type=ProblemType.multiple_choice,
+        options=("red", "green", "blue"),
+        offline=tuple(Trajectory(text=text) for text in offline),
+    )
+
+
+def make_prompt(sample: Sample) -> Prompt:
+    return Prompt(sample=sample, token_ids=[1, 2, 3], num_tokens=3)
+
+
+def make_reader(**changes: Any) -> OfflineReader:
+    settings: dict[str, Any] = {
+        "tokenizer": WordTokenizer(),
+        "end_token_id": END,
+        "special_token_ids": {END, WordTokenizer.VOCABULARY.index("<|pad|>")},
+        "max_tokens": 8,
+        "reward": RewardConfig(),
+    }
+    return OfflineReader(**(settings | changes))
+
+
+def make_config(output_dir: Path, **train: Any) -> TrainConfig:
+    mixing = train.pop("mixing", MixingConfig())
+    seed = train.pop("seed", 0)
+    train.setdefault("warm_start", WarmStartConfig(steps=0))
+    return TrainConfig(
+        seed=seed,
+        output_dir=str(output_dir),
+        model=ModelConfig(path="table"),
+        data=DataConfig(name="table"),
+        rollout=RolloutConfig(batch_size=4, group_size=4),
+        mixing=mixing,
+        learner=LearnerConfig(keep_last=2, keep_best=1),
+        tracking=TrackingConfig(mlflow=False),
+        train=TrainSection(**train),
+    )
+
+
+class TableRun:
+    """A run of the loop on a table policy, in a folder, that can be started again."""
+
+    def __init__(self, config: TrainConfig, samples: Sequence[Sample], *, mixed: bool = False):
+        self.config = config
+        self.folder = RunFolder(Path(config.output_dir))
+        self.policy = TablePolicy(seed=config.seed)
+        self.tracker = ListTracker()
+        self.reader = make_reader()
+        self.data = self._data(samples)
+        self.sealed: list[Path] = []
+        warm_data = self._data(samples, usable=lambda s: bool(self.reader.read(s)))
+        start = self.folder.starting_point(config)
+        self.folder.begin(config)
+        warm = (warm_data, self.reader) if config.train.warm_start.steps else None
+        self.runtime = Runtime(
+            data=self.data,
+            sampler=ReplaceSampler(self.policy, self.reader, seed=config.seed)
+            if mixed
+            else self.policy,
+            learner=self.policy,
+            score=lambda answers: score_many(answers, config.reward),
+            checkpoints=Checkpointer(
+                config,
+                self.folder,
+                start,
+                learner=self.policy,
+                stateful={"data": self.data, "warm_start_data": warm_data},
+                on_sealed=self.sealed.append,
+            ),
+            tracker=self.tracker,
+            warm_start=warm,
+            validation=[make_prompt(sample) for sample in samples],
+        )
+
+    def _data(self, samples: Sequence[Sample], **more: Any) -> TrainingData:
+        return TrainingData(
+            samples, make_prompt, seed=self.config.seed, max_prompt_tokens=10, **more
+        )
+
+
+@pytest.fixture
+def table() -> Any:
+    """The builders above, as one namespace."""
+    from types import SimpleNamespace
+
+    return SimpleNamespace(
+        Run=TableRun,
+        Policy=TablePolicy,
+        Tracker=ListTracker,
+        sample=make_sample,
+        prompt=make_prompt,
+        reader=make_reader,
+        config=make_config,
+        END=END,
+        ANSWERS=ANSWERS,
+    )
+
+
+@pytest.fixture
+def samples() -> list[Sample]:
+    """Twelve questions; every second has a right offline answer."""
+    return [
+        make_sample(i, offline=[f"<answer>{'ABC'[i % 3]}</answer>"] if i % 2 else [])
+        for i in range(12)
+    ]

@@ -1,0 +1,63 @@
+"""The loop on a table policy: it learns, publishes before it samples, and logs what a step did."""
+
+from easyvideor1.schema.records import Source
+from easyvideor1.train.config import MixingConfig, MixingMode, WarmStartConfig
+from easyvideor1.train.loop import is_due, train
+
+
+def test_the_loop_learns_what_the_reward_asks_for(table, samples, tmp_path):
+    run = table.Run(table.config(tmp_path, steps=60, validate_every=20), samples)
+
+    accuracy = train(run.config, run.runtime)
+
+    assert accuracy is not None and accuracy >= 0.9
+    assert run.tracker.of("validation/accuracy")[60] == accuracy
+    assert run.tracker.of("validation/accuracy")[0] < 0.7
+    assert list(run.tracker.of("reward/mean")) == list(range(1, 61))
+
+
+def test_every_completion_is_sampled_from_the_newest_weights(table, samples, tmp_path):
+    run = table.Run(table.config(tmp_path, steps=3), samples)
+    train(run.config, run.runtime)
+    versions = [
+        {example.completion.segments[0].policy_version for example in examples}
+        for _, examples in run.policy.updates
+    ]
+    assert versions == [{1}, {2}, {3}]
+
+
+def test_mixed_groups_reach_the_update_with_their_source(table, samples, tmp_path):
+    config = table.config(tmp_path, steps=2, mixing=MixingConfig(mode=MixingMode.replace))
+    run = table.Run(config, samples, mixed=True)
+    train(run.config, run.runtime)
+    for _, examples in run.policy.updates:
+        assert len(examples) == 16  # 4 prompts, groups of 4
+        offline = [e for e in examples if e.completion.source is Source.offline]
+        with_one = {e.sample.id for e in examples if e.sample.offline}
+        assert {e.sample.id for e in offline} == with_one
+        assert all(e.completion.token_ids[-1] == table.END for e in offline)
+    shares = run.tracker.of("offline/share")
+    assert all(0 < share < 1 for share in shares.values())
+    assert all(value == 1.0 for value in run.tracker.of("reward/offline").values())
+
+
+def test_a_step_logs_seconds_by_phase_and_reward_by_task(table, samples, tmp_path):
+    run = table.Run(table.config(tmp_path, steps=1), samples)
+    train(run.config, run.runtime)
+    logged = {name for _, metrics in run.tracker.rows for name in metrics}
+    phases = ("rollout", "reward", "advantage", "update", "publish", "validate", "save", "step")
+    assert {f"seconds/{phase}" for phase in phases} <= logged
+    assert {"reward/multiple_choice", "data/epoch", "data/dropped", "groups/tied"} <= logged
+
+
+def test_a_warm_start_alone_is_a_run(table, samples, tmp_path):
+    config = table.config(tmp_path, steps=0, warm_start=WarmStartConfig(steps=30, batch_size=4))
+    run = table.Run(config, samples)
+    accuracy = train(run.config, run.runtime)
+    assert {objective for objective, _ in run.policy.updates} == {"sft"}
+    assert accuracy is not None and accuracy >= 0.5  # half of the samples have a trajectory
+    assert run.sealed[-1].name == "warm_start_000030"
+
+
+def test_something_done_every_few_steps_is_also_done_at_the_last():
+    assert [step for step in range(1, 8) if is_due(step, 3, 7)] == [3, 6, 7]

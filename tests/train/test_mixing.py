@@ -1,0 +1,82 @@
+"""Offline trajectories in a group, and the trajectories that are refused."""
+
+import pytest
+
+from easyvideor1.schema.records import Source
+from easyvideor1.train.mixing import ReplaceSampler
+from easyvideor1.train.offline import stable_hash
+
+RIGHT = "<answer>B</answer>"
+
+
+def test_an_offline_trajectory_takes_one_slot_and_one_less_is_generated(table):
+    prompts = [table.prompt(table.sample(1, offline=[RIGHT])), table.prompt(table.sample(2))]
+    mixed = ReplaceSampler(table.Policy(), table.reader(), seed=0)
+    with_offline, without = mixed.generate(prompts, [4, 4], step=1)
+    assert [c.source for c in with_offline] == [Source.policy] * 3 + [Source.offline]
+    assert [c.source for c in without] == [Source.policy] * 4
+    assert with_offline[-1].text == RIGHT
+
+
+def test_an_offline_completion_ends_with_the_real_end_token_and_has_no_log_probs(table):
+    (usable,) = table.reader().read(table.sample(1, offline=[RIGHT]))
+    assert usable.completion.token_ids == [0, 3, 1, table.END]
+    assert usable.completion.logprobs is None
+    assert usable.completion.finish_reason == "offline"
+    assert usable.in_answer == [False, True, False, False]
+    assert usable.score.value == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("A" * 8, "too_long"),
+        ("<|pad|><answer>B</answer>", "special_tokens"),
+        ("dunno", "score_no_answer"),
+        ("", "empty"),
+    ],
+)
+def test_a_trajectory_that_cannot_stand_in_a_group_is_refused_by_sample(table, text, reason):
+    reader = table.reader()
+    policy = table.Policy()
+    sample = table.sample(1, offline=[text])
+    for step in (1, 2):  # counted once, however often it is met
+        (group,) = ReplaceSampler(policy, reader, seed=0).generate(
+            [table.prompt(sample)], [4], step=step
+        )
+        assert [c.source for c in group] == [Source.policy] * 4
+    assert reader.refused == {"s1#0": reason}
+    assert reader.metrics() == {"offline/refused": 1.0, f"offline/refused/{reason}": 1.0}
+
+
+def test_a_hidden_gold_answer_makes_a_trajectory_unscorable(table):
+    from dataclasses import replace
+
+    sample = replace(table.sample(1, offline=[RIGHT]), answer=None)
+    reader = table.reader()
+    assert reader.read(sample) == []
+    assert reader.refused == {"s1#0": "score_error"}
+
+
+def test_the_longest_trajectory_that_fits_counts_its_end_token(table):
+    assert len(table.reader(max_tokens=4).read(table.sample(1, offline=[RIGHT]))) == 1
+    assert table.reader(max_tokens=3).read(table.sample(1, offline=[RIGHT])) == []
+
+
+def test_which_of_several_trajectories_is_taken_depends_on_step_and_seed_alone(table):
+    sample = table.sample(1, offline=[f"<answer>{letter}</answer>" for letter in "ABC"])
+    reader = table.reader()
+
+    def texts(seed):
+        chosen = [reader.choose(sample, seed=seed, step=step) for step in range(30)]
+        return [one.completion.text for one in chosen if one is not None]
+
+    assert texts(0) == texts(0)
+    assert len(set(texts(0))) == 3
+    assert texts(0) != texts(1)
+
+
+def test_seeds_are_the_same_in_every_process_and_differ_by_sample():
+    assert stable_hash(0, 1, "a") == 530165454
+    assert len({stable_hash(0, 1, f"s{i}") for i in range(1000)}) == 1000
+    assert all(0 <= stable_hash(0, i) < 2**31 for i in range(1000))
