@@ -1,8 +1,8 @@
 """Generated short clips with known answers, small enough to learn from on a laptop.
 
 A clip shows one to four squares of one colour that stay or vanish half-way; a second kind shows
-one square for a span of seconds. Each split has its own random stream, and gold answers are balanced
-to within one per type. Called through `data.ensure_data`; imports no torch.
+one square for a span of seconds. Each split has its own random stream, and gold answers are
+balanced to within one per type. Called through `data.ensure_data`; imports no torch.
 """
 
 import json

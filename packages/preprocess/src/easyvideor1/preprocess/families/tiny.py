@@ -58,16 +58,16 @@ VOCABULARY = """
 user assistant system think answer final question option options choice letter letters number time
 seconds second start end from to between at of in on for with within by is are was does do did has
 have the a an and or not no yes true false which what when where how many who why this that these
-there it its they clip video videos image images frame frames shown show shows see seen watch first
-last before after during while between left right up down top bottom middle still moving move moves
-moved turn turns appear appears visible whole colour color red green blue yellow white black grey
-orange purple pink brown square squares circle circles triangle triangles shape shapes object objects
-person people man woman child animal bird rabbit dog cat bike bikes car road tree trees sky grass
-street room wall house phone hand hands head face give write reply reason reasoning briefly brief
-short sentence sentences word words only inside tags tag put then your you please use like as example
-correct best following exactly one two three four five six seven eight nine ten zero decimal
-digits digit text form json describe description same different
-answered interval
+there it its they clip video videos image images frame frames shown show shows see seen watch
+first last before after during while between left right up down top bottom middle still moving
+move moves moved turn turns appear appears visible whole colour color red green blue yellow white
+black grey orange purple pink brown square squares circle circles triangle triangles shape shapes
+object objects person people man woman child animal bird rabbit dog cat bike bikes car road tree
+trees sky grass street room wall house phone hand hands head face give write reply reason
+reasoning briefly brief short sentence sentences word words only inside tags tag put then your you
+please use like as example correct best following exactly one two three four five six seven eight
+nine ten zero decimal digits digit text form json describe description same different answered
+interval
 """
 
 
