@@ -24,8 +24,14 @@ RawRow = tuple[int, dict[str, Any] | DataError]
 """Row number from 1 (for `.jsonl` the line) and the row, or what makes it unreadable."""
 
 
-def find_files(sources: str | Path | Sequence[str | Path]) -> list[Path]:
+def find_files(
+    sources: str | Path | Sequence[str | Path], suffixes: Sequence[str] = SUFFIXES
+) -> list[Path]:
     """The data files that `sources` name, in the order given; within a folder or glob, sorted.
+
+    Args:
+        sources: files, folders and globs.
+        suffixes: of the file types that the caller reads.
 
     Raises:
         UserError: for a path that is not there, a glob or folder without data files, an unknown
@@ -33,7 +39,7 @@ def find_files(sources: str | Path | Sequence[str | Path]) -> list[Path]:
     """
     if isinstance(sources, str | Path):
         sources = [sources]
-    files = [file for source in sources for file in _expand(Path(source).expanduser())]
+    files = [file for source in sources for file in _expand(Path(source).expanduser(), suffixes)]
     if not files:
         raise UserError("no data files are named; give files, folders or globs")
     seen: set[Path] = set()
@@ -44,25 +50,27 @@ def find_files(sources: str | Path | Sequence[str | Path]) -> list[Path]:
     return files
 
 
-def _expand(source: Path) -> list[Path]:
+def _expand(source: Path, suffixes: Sequence[str]) -> list[Path]:
     if source.is_dir():
-        found = sorted(path for path in source.iterdir() if path.suffix in SUFFIXES)
+        found = sorted(path for path in source.iterdir() if path.suffix in suffixes)
         if not found:
-            raise UserError(f"the folder {source} holds no {' '.join(SUFFIXES)} file")
+            raise UserError(f"the folder {source} holds no {' '.join(suffixes)} file")
         return found
     if source.is_file():
-        return [_of_known_type(source)]
+        return [_of_known_type(source, suffixes)]
     if glob.has_magic(str(source)):
         matches = sorted(Path(match) for match in glob.glob(str(source), recursive=True))
         if not matches:
             raise UserError(f"no file matches {source}")
-        return [_of_known_type(path) for path in matches if path.is_file()]
+        return [_of_known_type(path, suffixes) for path in matches if path.is_file()]
     raise UserError(f"{source} does not exist.{_neighbour(source)}")
 
 
-def _of_known_type(path: Path) -> Path:
-    if path.suffix not in SUFFIXES:
-        raise UserError(f"{path}: cannot read {path.suffix or 'this'} files, only {SUFFIXES}")
+def _of_known_type(path: Path, suffixes: Sequence[str]) -> Path:
+    if path.suffix not in suffixes:
+        raise UserError(
+            f"{path}: cannot read {path.suffix or 'this'} files, only {' '.join(suffixes)}"
+        )
     return path
 
 
