@@ -1,7 +1,17 @@
 """Settings of the engine and of `evr-evaluate`. No heavy imports: a mistake answers at once."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 
+from easyvideor1.preprocess.config import (
+    CacheConfig,
+    DataConfig,
+    DecodeConfig,
+    ModelConfig,
+    RayConfig,
+)
+from easyvideor1.rewards.config import RewardConfig
+from easyvideor1.schema.budget import Budgets
 from easyvideor1.schema.errors import UserError
 
 
@@ -71,3 +81,144 @@ class SamplingSettings:
                 "sampling needs max_new_tokens and n of at least 1, got "
                 f"max_new_tokens={self.max_new_tokens} n={self.n}"
             )
+
+
+class Loader(StrEnum):
+    """Layout of a benchmark's files; the functions are in `benchmarks.LOADERS`."""
+
+    samples = "samples"
+    """Any format that `easyvideor1.schema` reads."""
+    video_mme = "video_mme"
+    charades_sta = "charades_sta"
+
+
+class Metric(StrEnum):
+    """What a benchmark reports; the functions are in `metrics.METRICS`."""
+
+    accuracy = "accuracy"
+    temporal_grounding = "temporal_grounding"
+    """R@1 at IoU 0.3, 0.5, 0.7 and mean IoU."""
+
+
+@dataclass(kw_only=True, slots=True)
+class PublishedScore:
+    """A score from elsewhere, shown beside ours."""
+
+    model: str
+    value: float
+    """Per cent."""
+    metric: str
+    """A name in the benchmark's official metrics."""
+    source: str
+    """Where it was read."""
+
+
+def _greedy() -> SamplingSettings:
+    return SamplingSettings(temperature=0.0)
+
+
+@dataclass(kw_only=True, slots=True)
+class BenchmarkConfig:
+    """One benchmark: its files, what the model sees and is asked, and how the answers count."""
+
+    loader: Loader = Loader.samples
+    data: DataConfig = field(default_factory=DataConfig)
+    """Its `validation` files are the benchmark, its `media_root` holds the videos."""
+    num_samples: int | None = None
+    """Questions in the official release; another number is reported as incomplete."""
+    max_samples: int | None = None
+    """Evaluate so many, spread evenly over the benchmark; None: all."""
+    budget: Budgets = field(default_factory=Budgets)
+    prompt: str | None = None
+    """Official text with `{question}` and `{options}`; None: problem, options, our instruction."""
+    generation: SamplingSettings = field(default_factory=_greedy)
+    repeats: int = 1
+    """Answers per question; each counts as one."""
+    metric: Metric = Metric.accuracy
+    group_by: list[str] = field(default_factory=list)
+    """Fields of the samples to break the score down by: `category`, `source` or one in `extra`."""
+    published: list[PublishedScore] = field(default_factory=list)
+    notes: str = ""
+    """Where this differs from the official protocol, and what is not known about it."""
+
+    def __post_init__(self) -> None:
+        if self.generation.n != 1 or self.generation.seed is not None:
+            raise UserError(
+                "a benchmark's generation has n=1 and no seed; set repeats for several answers and "
+                "the top-level seed for other ones"
+            )
+        if self.repeats < 1:
+            raise UserError(f"a benchmark's repeats must be at least 1, got {self.repeats}")
+        if self.prompt is not None and "{question}" not in self.prompt:
+            raise UserError(f"a benchmark's prompt must hold {{question}}, got {self.prompt!r}")
+
+
+@dataclass(kw_only=True, slots=True)
+class PipelineConfig:
+    """How much work is under way at once. It changes speed and memory, not results."""
+
+    prefetch_bytes: int = 2 * 1024**3
+    """Decoded frames that are loaded and not answered yet; loading pauses above."""
+    load_workers: int = 4
+    """Threads that load frames."""
+    max_requests: int = 256
+    """Requests handed to the engine at once; it orders them itself."""
+
+    def __post_init__(self) -> None:
+        for name in ("prefetch_bytes", "load_workers", "max_requests"):
+            if getattr(self, name) < 1:
+                raise UserError(f"pipeline.{name} must be at least 1, got {getattr(self, name)}")
+
+
+@dataclass(kw_only=True, slots=True)
+class ReportConfig:
+    max_samples: int = 200
+    """Questions shown with their frames: wrong and failed ones first."""
+    max_frames: int = 16
+    """Frames shown per medium, spread evenly; the page says how many there were."""
+
+
+class Job(StrEnum):
+    run = "run"
+    """Answer what is not answered yet, then score and report."""
+    score = "score"
+    """Score stored answers again; no engine."""
+    report = "report"
+    """As `score`, and write report.html again."""
+    check = "check"
+    """List the media files that are missing."""
+
+
+@dataclass(kw_only=True, slots=True)
+class EvaluateConfig:
+    """Everything `evr-evaluate` reads."""
+
+    job: Job = Job.run
+    seed: int = 0
+    """Together with the sample id it seeds every answer that is not greedy."""
+    blank_frames: bool = False
+    """A blind run: every frame is mid-grey, all else stays. It shows what is answered unseen."""
+    retry_failed: bool = False
+    """Ask again where loading or generation failed before."""
+    output_dir: str = "outputs/evaluate"
+    """Results go to <output_dir>/<benchmark>/<fingerprint>/."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    benchmarks: dict[str, BenchmarkConfig] = field(default_factory=dict)
+    cache: CacheConfig = field(default_factory=CacheConfig)
+    decode: DecodeConfig = field(default_factory=DecodeConfig)
+    ray: RayConfig = field(default_factory=RayConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    pipeline: PipelineConfig = field(default_factory=PipelineConfig)
+    reward: RewardConfig = field(default_factory=RewardConfig)
+    report: ReportConfig = field(default_factory=ReportConfig)
+
+    def __post_init__(self) -> None:
+        if not self.benchmarks:
+            raise UserError("no benchmark chosen; say benchmark=toybox or benchmark=[a,b]")
+
+
+def register() -> None:
+    """Make the schema known to Hydra as `evaluate_schema`."""
+    from hydra.core.config_store import ConfigStore
+
+    ConfigStore.instance().store(name="evaluate_schema", node=EvaluateConfig)

@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any
 from easyvideor1.evaluate import fast_start
 from easyvideor1.evaluate.config import EngineConfig, SamplingSettings
 from easyvideor1.schema import environment
+from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import Completion, Segment
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from vllm import AsyncEngineArgs, SamplingParams
+    from vllm.inputs import EngineInput
     from vllm.outputs import CompletionOutput, RequestOutput
     from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -118,20 +120,20 @@ class Engine:
             RequestFailedError: the engine failed on it.
             EngineDiedError: there is no engine any more.
         """
-        from vllm.exceptions import VLLMClientError
+        from vllm.exceptions import VLLMClientError, VLLMServerError
         from vllm.v1.engine.exceptions import EngineDeadError
 
         async with self._gate.request():
             start = time.perf_counter()
             try:
-                output = await self._final_output(request)
+                prompt = await self._render(request)
+                output = await self._final_output(prompt, request)
             except EngineDeadError as error:
                 raise EngineDiedError(f"the engine died (request {request.request_id})") from error
-            except (VLLMClientError, ValueError) as error:
-                raise RequestRefusedError(f"request {request.request_id}: {error}") from error
-            except Exception as error:
-                cause = error.__cause__ or error
-                raise RequestFailedError(f"request {request.request_id}: {cause}") from error
+            except VLLMClientError as error:
+                raise RequestRefusedError(_reason(request, error)) from error
+            except VLLMServerError as error:
+                raise RequestFailedError(_reason(request, error.__cause__ or error)) from error
             seconds = time.perf_counter() - start
             outputs = sorted(output.outputs, key=lambda completion: completion.index)
             return EngineResult(
@@ -140,8 +142,21 @@ class Engine:
                 seconds=seconds,
             )
 
-    async def _final_output(self, request: EngineRequest) -> "RequestOutput":
-        prompt: Any = self._family.engine_inputs(request.prompt_token_ids, request.clips)
+    async def _render(self, request: EngineRequest) -> "EngineInput":
+        """The prompt with its media processed, in vLLM's own thread for that."""
+        from vllm.renderers.inputs.preprocess import parse_model_prompt
+
+        try:
+            inputs = self._family.engine_inputs(
+                request.prompt_token_ids, request.clips, sample_id=request.request_id
+            )
+            prompt = parse_model_prompt(self._llm.model_config, inputs)
+            (rendered,) = await self._llm.renderer.render_cmpl_async([prompt])
+        except (UserError, ValueError) as error:
+            raise RequestRefusedError(_reason(request, error)) from error
+        return rendered
+
+    async def _final_output(self, prompt: "EngineInput", request: EngineRequest) -> "RequestOutput":
         params = self._sampling_params(request.settings)
         final: RequestOutput | None = None
         async for output in self._llm.generate(prompt, params, request.request_id):
@@ -194,6 +209,12 @@ class Engine:
     async def stop(self) -> None:
         """End the engine process and free its memory."""
         self._llm.shutdown()
+
+
+def _reason(request: EngineRequest, error: BaseException) -> str:
+    """One line; some of vLLM's messages print whole arrays."""
+    first = (str(error).splitlines() or [""])[0]
+    return f"request {request.request_id}: {type(error).__name__}: {first[:300]}"
 
 
 class _Gate:

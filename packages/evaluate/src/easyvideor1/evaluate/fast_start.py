@@ -5,6 +5,7 @@ cores, against 4 s when a `multiprocessing` fork server imports it at the same t
 engine is spawned as vLLM does it. Called by `engine`, and early by commands that will need one.
 """
 
+import logging
 import multiprocessing
 import os
 from multiprocessing import forkserver
@@ -23,6 +24,28 @@ _PRELOAD = [
 ]
 
 
+_EXPECTED_WARNINGS = {
+    # The media normaliser and rotary caches are computed, not loaded; `weights` checks the rest.
+    "vllm.model_executor.model_loader.reload.layerwise",
+}
+_EXPECTED_WARNINGS_ON_CPU = {
+    "vllm.config.vllm",
+    "vllm.engine.arg_utils",
+    "vllm.platforms.cpu",
+    "vllm.v1.worker.cpu_worker",
+}
+"""Loggers whose warnings tell what `engine` chose on purpose: eager, whole prefills, no Triton."""
+
+
+def quiet() -> None:
+    """Silence vLLM's warnings about our own choices, in this process."""
+    names = _EXPECTED_WARNINGS
+    if not environment.has_nvidia_gpu():
+        names = names | _EXPECTED_WARNINGS_ON_CPU
+    for name in names:
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
 def begin() -> None:
     """Start importing vLLM in the background. Returns at once; harmless if no engine follows."""
     environment.prepare()
@@ -35,6 +58,7 @@ def begin() -> None:
 def use_fork_server() -> None:
     """Make vLLM start its engine process from the fork server, where there is no GPU."""
     begin()
+    quiet()
     if environment.has_nvidia_gpu():
         return
     from vllm.v1.engine import utils

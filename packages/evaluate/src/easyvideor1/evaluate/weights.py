@@ -134,7 +134,15 @@ class SharedMemoryEngine(WeightTransferEngine[SharedMemoryInit, SharedMemoryUpda
 
     def receive_weights(self, update_info: SharedMemoryUpdate) -> None:
         entries = [WeightEntry(**entry) for entry in update_info.entries]
-        self.model.load_weights(read_manifest(update_info.path, entries))
+        loaded = self.model.load_weights(read_manifest(update_info.path, entries))
+        # Not only the learner's mistake to guard against: a tied lm_head that is not sent would
+        # keep its old values on a CPU.
+        wanted = {name for name, _ in self.model.named_parameters(remove_duplicate=False)}
+        if missing := sorted(wanted - set(loaded)):
+            raise ValueError(
+                f"the published weights lack {len(missing)} of {len(wanted)} parameters, among "
+                f"them {', '.join(missing[:3])}; publish all items of state_dict()"
+            )
 
     def finish_weight_update(self) -> None:
         from vllm.model_executor.model_loader.reload import finalize_layerwise_reload

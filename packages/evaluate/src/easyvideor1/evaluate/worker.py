@@ -10,8 +10,10 @@ import select
 import signal
 import threading
 
-from easyvideor1.evaluate import weights  # noqa: F401  registers the backend
+from easyvideor1.evaluate import fast_start, weights  # noqa: F401  weights registers the backend
 from easyvideor1.evaluate.fast_start import OWNER_PID
+
+fast_start.quiet()
 
 
 class WorkerExtension:
@@ -24,12 +26,15 @@ def _end_with_owner() -> None:
     vLLM's engine process waits for requests for ever; nothing tells it that nobody is left to send
     one. Under tensor parallelism this runs in a child of the engine process, which goes first.
     """
-    owner, parent = int(os.environ[OWNER_PID]), multiprocessing.parent_process()
+    parent = multiprocessing.parent_process()
+    assert parent is not None and parent.pid is not None
+    in_engine_child = parent.name.startswith("EngineCore")
+    owner = int(os.environ[OWNER_PID]) if in_engine_child else parent.pid
     process = os.pidfd_open(owner)
 
     def wait() -> None:
         select.select([process], [], [])
-        if parent is not None and parent.pid is not None and parent.pid != owner:
+        if in_engine_child:
             os.kill(parent.pid, signal.SIGKILL)
         os._exit(1)
 

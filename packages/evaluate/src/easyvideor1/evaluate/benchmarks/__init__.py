@@ -1,0 +1,69 @@
+"""Benchmarks in the layout of their official release, as ordinary samples.
+
+A loader reads annotation files and names media; it opens no video and imports nothing heavy. What
+the model is asked and how answers count is configuration (`conf/benchmark/`).
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from easyvideor1.evaluate.benchmarks.charades_sta import load_charades_sta
+from easyvideor1.evaluate.benchmarks.video_mme import load_video_mme
+from easyvideor1.evaluate.config import BenchmarkConfig, Loader
+from easyvideor1.preprocess.config import DataConfig
+from easyvideor1.schema.codec import to_plain
+from easyvideor1.schema.conf import resolve_output
+from easyvideor1.schema.errors import UserError
+from easyvideor1.schema.readers import read_samples
+from easyvideor1.schema.records import Sample
+
+__all__ = ["LOADERS", "data_revision", "load_benchmark"]
+
+
+def _load_samples(data: DataConfig) -> Sequence[Sample]:
+    return read_samples(
+        [resolve_output(source) for source in data.validation],
+        format=data.format,
+        media_root=data.media_root,
+        on_bad_row=data.on_bad_row,
+    )
+
+
+LOADERS: dict[Loader, Callable[[DataConfig], Sequence[Sample]]] = {
+    Loader.samples: _load_samples,
+    Loader.video_mme: load_video_mme,
+    Loader.charades_sta: load_charades_sta,
+}
+
+
+def load_benchmark(name: str, config: BenchmarkConfig) -> list[Sample]:
+    """The questions of a benchmark, in order, cut to `max_samples`.
+
+    Raises:
+        UserError: if it names no files, or they hold no questions.
+        DataError: for a row that is not in the layout.
+    """
+    if not config.data.validation:
+        raise UserError(f"benchmarks.{name}.data.validation names no annotation files")
+    samples = list(LOADERS[config.loader](config.data))
+    if not samples:
+        raise UserError(f"benchmark {name}: no questions in {', '.join(config.data.validation)}")
+    if config.max_samples is None or config.max_samples >= len(samples):
+        return samples
+    step = len(samples) / config.max_samples
+    return [samples[int(index * step)] for index in range(config.max_samples)]
+
+
+def data_revision(samples: Sequence[Sample]) -> str:
+    """A hash of all questions, answers and media names, wherever the files lie."""
+    digest = hashlib.blake2b(digest_size=16)
+    for sample in samples:
+        row = to_plain(sample)
+        for medium in row["media"]:
+            medium["path"] = os.path.basename(medium["path"])
+            medium["frames"] = [Path(frame).name for frame in medium["frames"]]
+        digest.update(json.dumps(row, sort_keys=True).encode())
+    return digest.hexdigest()
