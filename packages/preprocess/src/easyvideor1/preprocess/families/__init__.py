@@ -8,12 +8,11 @@ transformers, so that `check_family` can refuse a wrong path at once.
 import json
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from easyvideor1.preprocess.families.base import FamilyAdapter, ModelInputError, PromptInputs
 from easyvideor1.schema.errors import UserError
 
-if TYPE_CHECKING:
-    from easyvideor1.preprocess.families.base import FamilyAdapter
+__all__ = ["FamilyAdapter", "ModelInputError", "PromptInputs", "check_family", "load_family"]
 
 _ADAPTERS = {
     "qwen3_vl": ("easyvideor1.preprocess.families.qwen3_vl", "Qwen3VLFamily"),
@@ -42,7 +41,7 @@ def check_family(model_path: str) -> None:
     _adapter_of(config.get("model_type"), model_path)
 
 
-def load_family(model_path: str, *, trust_remote_code: bool = False) -> "FamilyAdapter":
+def load_family(model_path: str, *, trust_remote_code: bool = False) -> FamilyAdapter:
     """The adapter for the checkpoint at `model_path`, a folder or a hub id.
 
     Raises:
@@ -57,7 +56,7 @@ def load_family(model_path: str, *, trust_remote_code: bool = False) -> "FamilyA
         raise UserError(f"model.path={model_path} cannot be loaded: {error}") from error
     module, name = _adapter_of(config.model_type, model_path)
     adapter: type[FamilyAdapter] = getattr(import_module(module), name)
-    return adapter(model_path, config, trust_remote_code=trust_remote_code)
+    return adapter(model_path, config, trust_remote_code)
 
 
 def _adapter_of(model_type: str | None, model_path: str) -> tuple[str, str]:

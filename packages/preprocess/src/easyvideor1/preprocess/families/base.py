@@ -81,9 +81,10 @@ class FamilyAdapter(ABC):
     video_processor_settings: ClassVar[dict[str, Any]] = {}
     """Further arguments of the family's video processor."""
 
-    def __init__(self, model_path: str, config: Any, *, trust_remote_code: bool = False):
+    def __init__(self, model_path: str, config: Any, trust_remote_code: bool = False):
         from transformers import AutoProcessor
 
+        self._origin = (model_path, config, trust_remote_code)
         self.config = config
         try:
             self.processor: Any = AutoProcessor.from_pretrained(
@@ -98,6 +99,10 @@ class FamilyAdapter(ABC):
         self.rules = rules_of(self.processor.video_processor, config.model_type)
         self.eos_token_ids = self._end_tokens(model_path)
         self.forbidden_token_ids = self._never_sampled()
+
+    def __reduce__(self):
+        """Travel as the path: a pickled Rust tokenizer forgets its switches."""
+        return type(self), self._origin
 
     # What a family defines
 
