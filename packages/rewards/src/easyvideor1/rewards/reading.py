@@ -1,4 +1,4 @@
-"""Where in a model's text the answer stands: after thinking, in the last answer tag, or as stated.
+r"""Where in a model's text the answer stands: after thinking, in the last answer tag, or as stated.
 
 Shared by all tasks; what the answer means is theirs. Every pattern runs in time linear in the text.
 Nothing here guesses: a text that does not state its answer raises `NoAnswer`.
@@ -6,11 +6,17 @@ Nothing here guesses: a text that does not state its answer raises `NoAnswer`.
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+Parse = Callable[[str], T | None]
+
+MAX_STATED_CHARS = 8_000
+"""From the end of a text: where a stated answer is looked for. It keeps hostile texts cheap."""
+MAX_JSON_STARTS = 32
+"""How many `{` and `[` are tried; a text of nothing but brackets would take quadratic time."""
 
 _THINK_OPEN = re.compile(r"<think(?:ing)?>", re.IGNORECASE)
 _THINK_CLOSE = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
@@ -32,6 +38,13 @@ class AnswerText:
     single: bool = False
     """Exactly one opening and one closing answer tag."""
 
+    @property
+    def tail(self) -> str:
+        """The last `MAX_STATED_CHARS` of the text, from a line or word of its own."""
+        if len(self.text) <= MAX_STATED_CHARS:
+            return self.text
+        return re.sub(r"\A\S*\s*", "", self.text[-MAX_STATED_CHARS:])
+
 
 def read_answer(text: str) -> AnswerText:
     """Cut the answer out of a model's text.
@@ -43,11 +56,11 @@ def read_answer(text: str) -> AnswerText:
     opened = list(_ANSWER_OPEN.finditer(text))
     if not opened:
         return AnswerText(text.strip(), tagged=False)
+    closed = list(_ANSWER_CLOSE.finditer(text))
     start = opened[-1].end()
-    closed = _ANSWER_CLOSE.search(text, start)
-    content = text[start : closed.start() if closed else len(text)]
-    num_closed = sum(1 for _ in _ANSWER_CLOSE.finditer(text))
-    return AnswerText(content.strip(), True, len(opened) == 1 and num_closed == 1)
+    end = next((match.start() for match in closed if match.start() >= start), len(text))
+    single = len(opened) == 1 and len(closed) == 1
+    return AnswerText(text[start:end].strip(), tagged=True, single=single and end < len(text))
 
 
 def _after_thinking(text: str) -> str:
@@ -58,154 +71,165 @@ def _after_thinking(text: str) -> str:
 
 
 _STATEMENT = re.compile(
-    r"(?:\b(?:answer|option|choice|result)\b(?:\s+(?:to|for)\s[^\n.:]{1,80}?)?[\s*_`]{0,6}"
+    r"(?:\b(?:answer|option|choice|result)\b(?:\s{1,3}(?:to|for)\s[^\n.:]{1,80}?)?[\s*_`]{0,6}"
     r"(?:(?:is|are|was|(?:would|should|must)\s+be)\b[\s*_`]{0,6}[:：]?|[:：=])"
     r"|(?:答案|选项)(?:应该|应)?(?:是|为|选|[:：]){1,2})[\s*_`]{0,6}",
     re.IGNORECASE,
 )
-_BOXED = re.compile(r"\\boxed\s*\{")
-_BOLD = re.compile(r"\*\*([^*\n]{1,200})\*\*")
+_BOXED = re.compile(r"\\boxed\s?\{")
+_BRACE = re.compile(r"[{}]")
+_BOLD = re.compile(r"(?<![A-Za-z0-9*])\*\*(?!\s)([^*\n]{1,200})(?<!\s)\*\*(?![A-Za-z0-9*])")
 _NEGATED_BEFORE = re.compile(
-    r"(?:\bnot|n't|\bnever|\bneither|\bnor|不是?)\W*(?:\w+\W*)?$", re.IGNORECASE
+    r"(?:\b(?:not|never|neither|nor)|n't|不是?)\W{0,3}(?:\w{1,20}\W{0,3})?\Z"
+    r"|(?:\bnot|n't)\s+(?:think|believe|say)\s+(?:that\s+)?(?:the\s+)?(?:\w{1,10}\s+)?\Z",
+    re.IGNORECASE,
 )
 _NEGATED_AFTER = re.compile(
-    r"\W*(?:is|are|was|does)\s*(?:n't|not\b|wrong|incorrect|false)", re.IGNORECASE
+    r"\W{0,3}(?:is|are|was|does)\s?(?:n't|not\b|wrong|incorrect|false)", re.IGNORECASE
 )
 
 
 def stated(
-    answer: AnswerText, parse: Callable[[str], T | None], parse_start: Callable[[str], T | None]
+    answer: AnswerText,
+    parse: Parse[T],
+    parse_start: Parse[T],
+    statements: Sequence[re.Pattern[str]] = (),
 ) -> T:
-    """The answer a text states in prose; the last statement counts.
+    r"""The answer a text states in prose; the last statement counts.
 
-    Looked for, in this order: an explicit statement ("the answer is …", `\\boxed{…}`) in the last
-    line, a bold answer in the last line, the last line as a whole, an explicit statement further up.
+    Looked for, in this order: an explicit statement ("the answer is …", `\boxed{…}`) in the last
+    line, a bold answer in the last line, the last line as a whole, an explicit statement before it.
 
     Args:
         answer: the text.
         parse: reads a text that is an answer and nothing else; None if it is not.
-        parse_start: reads an answer at the start of a text, whatever follows; None if there is none.
+        parse_start: reads an answer at the start of a text, whatever follows; None if none is there.
+        statements: more explicit statements; group 1 is the answer.
 
     Raises:
         NoAnswer: nothing is stated.
     """
-    text = answer.text
+    text = answer.tail
     if not text:
         raise NoAnswer("empty")
     last_line_start = text.rfind("\n") + 1
     last_line = text[last_line_start:]
-    statement = _last_statement(text)
-    if statement is not None and statement[0] >= last_line_start:
-        value = _parse_statement(statement[1], parse, parse_start)
-        if value is not None:
-            return value
-    for candidate in (_bold(last_line, parse), parse(last_line)):
-        if candidate is not None:
-            return candidate
-    if statement is not None and statement[0] < last_line_start:
-        value = _parse_statement(statement[1], parse, parse_start)
-        if value is not None:
+    where, statement = _last_statement(text, statements)
+
+    def explicit() -> T | None:
+        value = parse(statement)
+        return parse_start(statement) if value is None else value
+
+    def bold() -> T | None:
+        return _bold(last_line, parse)
+
+    def line() -> T | None:
+        return parse(last_line)
+
+    order = (explicit, bold, line) if where >= last_line_start else (bold, line, explicit)
+    for look in order:
+        if (value := look()) is not None:
             return value
     raise NoAnswer("no answer is stated")
 
 
-def _parse_statement(
-    text: str, parse: Callable[[str], T | None], parse_start: Callable[[str], T | None]
-) -> T | None:
-    value = parse(text)
-    return parse_start(text) if value is None else value
+def _last_statement(text: str, more: Sequence[re.Pattern[str]]) -> tuple[int, str]:
+    """Where the last explicit statement stands, and its answer; (-1, "") if there is none.
 
-
-def _last_statement(text: str) -> tuple[int, str] | None:
-    """Where the last explicit statement stands, and the answer's text up to the end of its line."""
-    found: tuple[int, str] | None = None
-    for match in _STATEMENT.finditer(text):
-        line = text[match.end() :].partition("\n")[0]
-        found = (match.end(), line)
+    The answer is what follows, up to the end of the line, or what a box or a group holds.
+    """
+    where, found = -1, ""
+    matches = [m for m in _STATEMENT.finditer(text) if not _is_negated(text, m.start())]
+    if matches:
+        where = matches[-1].end()
+        found = text[where:].partition("\n")[0]
+    for pattern in more:
+        matches = [m for m in pattern.finditer(text) if not _is_negated(text, m.start())]
+        if matches and matches[-1].start(1) > where:
+            where, found = matches[-1].start(1), matches[-1].group(1)
     boxes = list(_BOXED.finditer(text))
-    if boxes and (found is None or boxes[-1].end() > found[0]):
-        found = (boxes[-1].end(), _braced(text, boxes[-1].end()))
-    return found
+    if boxes and boxes[-1].end() > where:
+        where, found = boxes[-1].end(), _braced(text, boxes[-1].end())
+    return where, found
+
+
+def _is_negated(text: str, position: int) -> bool:
+    return _NEGATED_BEFORE.search(text[max(0, position - 60) : position]) is not None
 
 
 def _braced(text: str, start: int) -> str:
     """The text from `start` to the brace that closes the one before it, or to the end."""
     depth = 1
-    for match in re.finditer(r"[{}]", text[start:]):
+    for match in _BRACE.finditer(text, start):
         depth += 1 if match.group() == "{" else -1
         if depth == 0:
-            return text[start : start + match.start()]
+            return text[start : match.start()]
     return text[start:]
 
 
-def _bold(line: str, parse: Callable[[str], T | None]) -> T | None:
+def _bold(line: str, parse: Parse[T]) -> T | None:
     """The one answer set in bold in `line`; None if there is none, several, or it is negated."""
-    values = []
-    for match in _BOLD.finditer(line):
-        value = parse(match.group(1))
-        if value is None:
-            continue
-        if _NEGATED_BEFORE.search(line[max(0, match.start() - 40) : match.start()]):
-            continue
-        if _NEGATED_AFTER.match(line, match.end()):
-            continue
-        values.append(value)
+    values = [
+        value
+        for match in _BOLD.finditer(line)
+        if (value := parse(match.group(1))) is not None
+        and not _is_negated(line, match.start())
+        and not _NEGATED_AFTER.match(line, match.end())
+    ]
     return values[0] if values and all(value == values[0] for value in values) else None
 
 
-_WRAPPERS = (("**", "**"), ("__", "__"), ("`", "`"), ("*", "*"), ("$", "$"), ('"', '"'), ("'", "'"),
-             ("“", "”"), ("「", "」"), ("(", ")"), ("[", "]"), ("（", "）"), ("{", "}"))  # fmt: skip
-_COMMAND = re.compile(r"\\(?:boxed|text|textbf|mathrm|mathbf)\s*\{(.*)\}\Z", re.DOTALL)
+_WRAPPERS = (
+    ("**", "**"), ("__", "__"), ("`", "`"), ("*", "*"), ("$", "$"), ('"', '"'), ("'", "'"),
+    ("“", "”"), ("「", "」"), ("(", ")"), ("[", "]"), ("（", "）"), ("{", "}"),
+    ("\\(", "\\)"), ("\\[", "\\]"),
+)  # fmt: skip
+_COMMAND = re.compile(r"\\(?:boxed|text|textbf|mathrm|mathbf)\s?\{(.*)\}\Z", re.DOTALL)
+_CLOSING = ".。!！,，;；:："
 
 
 def unwrap(text: str) -> str:
-    """`text` without surrounding space, closing punctuation, quotes, emphasis, brackets, `\\boxed`.
+    r"""Take off outer space, closing punctuation, quotes, emphasis, brackets and `\boxed`.
 
     Example:
-        >>> unwrap("**(B)**."), unwrap("\\\\boxed{\\\\text{B}}")
-        ('B', 'B')
+        >>> unwrap("**(B)**.")
+        'B'
     """
     for _ in range(6):
         before = text
-        text = text.strip().rstrip(".。!！,，;；:：").rstrip()
+        text = text.strip().rstrip(_CLOSING).rstrip()
         if match := _COMMAND.match(text):
             text = match.group(1)
         for left, right in _WRAPPERS:
-            inner = text[len(left) : -len(right)]
-            if (
-                len(text) > len(left) + len(right)
-                and text.startswith(left)
-                and text.endswith(right)
-                and left not in inner
-                and right not in inner
-            ):
-                text = inner
+            if len(text) > len(left) + len(right) and text[0] == left[0]:
+                inner = text[len(left) : -len(right)]
+                wrapped = text.startswith(left) and text.endswith(right)
+                if wrapped and left not in inner and right not in inner:
+                    text = inner
         if text == before:
             break
     return text
 
 
-MAX_JSON_STARTS = 64
-"""How many `{` and `[` are tried; a text of nothing but brackets would take quadratic time."""
+_JSON_START = re.compile(r"[{\[]")
 
 
 def json_values(text: str) -> Iterator[Any]:
     """All JSON objects and arrays in prose or code fences, outermost first, in order.
 
-    Constants that JSON does not know (NaN, Infinity) make a value unreadable.
+    NaN and Infinity, which JSON does not have, make a value unreadable.
     """
-    position, starts = 0, 0
-    while starts < MAX_JSON_STARTS:
-        match = re.compile(r"[{\[]").search(text, position)
+    position = 0
+    for _ in range(MAX_JSON_STARTS):
+        match = _JSON_START.search(text, position)
         if match is None:
             return
-        starts += 1
         try:
             value, position = _DECODER.raw_decode(text, match.start())
         except (ValueError, RecursionError):
             position = match.end()
-            continue
-        yield value
+        else:
+            yield value
 
 
 def _refuse_constant(name: str) -> Any:

@@ -1,4 +1,8 @@
-"""Yes-or-no questions: accuracy 1 if the stated answer is the gold one, else 0."""
+"""Yes-or-no questions: accuracy 1 if the stated answer is the gold one, else 0.
+
+"Yes", "no", "true" and "false" count where they are the answer, not wherever they occur: "there is
+no dog" and "I do not know" are no answers.
+"""
 
 import re
 
@@ -12,11 +16,8 @@ _WORDS = {
     "no": False, "false": False, "incorrect": False, "否": False, "不是": False, "不对": False,
     "错": False, "错误": False,
 }  # fmt: skip
-_GOLD = {**_WORDS, "1": True, "0": False, "y": True, "n": False, "t": True, "f": False}
-_START = re.compile(
-    r"[\s*_`\"'(]*(yes|no|true|false|是的|不是|是|否|对|错)(?=[\W_]|\Z)", re.IGNORECASE
-)
-_AFTERTHOUGHT = re.compile(r"[\s*]*(?:and|or|/|或|and/or)\s*(?:yes|no|true|false)\b", re.IGNORECASE)
+_GOLD_WORDS = {**_WORDS, "1": True, "0": False, "y": True, "n": False, "t": True, "f": False}
+MAX_WORD_CHARS = 60
 
 
 @register_task(ProblemType.boolean)
@@ -26,9 +27,15 @@ class Boolean(Task[bool]):
 
     def extract(self, answer: AnswerText, sample: Sample) -> bool:
         value = _parse(answer.text)
-        if value is None:
-            value = _opening(answer.text)
-        return stated(answer, _parse, _parse_start) if value is None else value
+        if value is not None:
+            return value
+        try:
+            return stated(answer, _parse, _parse_start)
+        except NoAnswer:
+            value = _opening(answer.tail)
+            if value is None:
+                raise
+            return value
 
     def score(self, value: bool, sample: Sample) -> float:
         return float(value == _gold(sample))
@@ -38,42 +45,36 @@ class Boolean(Task[bool]):
 
 
 def _parse(text: str) -> bool | None:
-    """A text that is nothing but yes or no in one of its words."""
-    if len(text) > 100:
-        return None
-    return _WORDS.get(unwrap(text).casefold())
+    """A text that is nothing but one of the words."""
+    return None if len(text) > MAX_WORD_CHARS else _WORDS.get(unwrap(text).casefold())
+
+
+_START = re.compile(
+    r"[\s*_`\"'(]*(yes|no|true|false|是的|不是|是|否|不对|对|错)[*_`\"')]*"
+    r"(?=\s*\Z|\s*[.,;:!?。，；：！\n]|\s+[-–—]\s|\s+(?:because|since|as)\b)",
+    re.IGNORECASE,
+)
+_VERDICT = re.compile(r"\b(yes|no|true|false)\b(?=\s*(?:[.,;:!?]|\Z))", re.IGNORECASE)
 
 
 def _parse_start(text: str) -> bool | None:
-    """`Yes, because …` in a statement; `no dog is seen` is not one."""
-    match = _START.match(text)
-    if match is None or _AFTERTHOUGHT.match(text, match.end()):
-        return None
-    rest = text[match.end() :].lstrip("*_`\"')")
-    return (
-        _WORDS[match.group(1).casefold()]
-        if not rest
-        or rest[0] in ".,;:!?。，；：\n-–—"
-        or re.match(r"\s+(?:because|since|as)\b", rest)
-        else None
-    )
+    """The word at the start of a statement that goes on: `yes, because …`, not `no dog is seen`."""
+    match = _START.match(text[:200])
+    return _WORDS[match[1].casefold()] if match else None
 
 
 def _opening(text: str) -> bool | None:
-    """`Yes, the man …`: the answer opens a text that states no other one."""
+    """The word that opens a text which nowhere says the opposite: `Yes, the man …`."""
     value = _parse_start(text)
-    others = {
-        m.group(1).casefold()
-        for m in re.finditer(r"\b(yes|no|true|false)\b(?=\s*(?:[.,;:!?]|\Z))", text, re.IGNORECASE)
-    }
-    return value if value is not None and all(_WORDS[word] is value for word in others) else None
+    said = {_WORDS[match[1].casefold()] for match in _VERDICT.finditer(text)}
+    return None if value is None or (not value) in said else value
 
 
 def _gold(sample: Sample) -> bool:
     value = sample.answer
     if isinstance(value, bool):
         return value
-    known = _GOLD.get(unwrap(str(value)).casefold())
+    known = _GOLD_WORDS.get(unwrap(str(value)).casefold())
     if known is None:
         raise UserError(f"sample {sample.id}: answer {value!r} is neither yes nor no")
     return known

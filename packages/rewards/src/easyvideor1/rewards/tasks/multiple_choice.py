@@ -1,44 +1,23 @@
 """One letter out of 2 to 26 options: accuracy 1 if it is the gold one, else 0.
 
-The options decide what an answer may be: letters beyond the last option are none, and the text of
-an option stands for its letter. The article in "A dog" and the pronoun in "I think" are no letters.
+The options decide what an answer may be: a letter beyond the last option is none, and the text of
+an option stands for its letter. The article of "A dog" and the pronoun of "I think" are no letters;
+two letters, or a letter beside the text of another option, are no answer.
 """
 
 import re
 import string
 import unicodedata
-from functools import lru_cache
+from functools import lru_cache, partial
 
-from easyvideor1.rewards.reading import AnswerText, NoAnswer, stated, unwrap
+from easyvideor1.rewards.reading import AnswerText, stated, unwrap
 from easyvideor1.rewards.registry import Task, register_task
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import ProblemType, Sample
 
 LETTERS = string.ascii_uppercase
 MAX_ANSWER_CHARS = 2_000
-"""No option is longer; what is longer is prose, where only stated answers count."""
-
-_LABELLED = re.compile(
-    r"(?:(?:option|choice|answer|选项)\s*)?[(\[*_]*([A-Za-z])[)\]*_]*"
-    r"(?P<separator>[.:：、．)\]]+(?=\s|\*|[^\x00-\x7f]|\Z)|\s+[-–—]+\s|\s|\Z)[\s*_]*(?P<rest>.*)\Z",
-    re.IGNORECASE | re.DOTALL,
-)
-_LETTER_AT_START = re.compile(
-    r"(?:(?:the\s+)?(?:(?i:option|choice|letter)|选项)\s*)?[\s(\[*_`\"'$]*([A-Z])(?![A-Za-z0-9'’])[)\]*_`\"'$]*"
-)
-_ANOTHER_LETTER = re.compile(
-    r"\s*(?:,|，|、|/|&|\+|(?:,\s*)?(?:and|or)\b|和|或)\s*(?:(?:option|choice)\s+)?[(\[*_]*([A-Z])(?![A-Za-z0-9'’])"
-)
-_AFTER_WORD = re.compile(r"\s+(?!(?:because|since|as|due|which|for)\b)\w")
-_LABEL_INSIDE = re.compile(r"(?<![A-Za-z0-9])[(\[]?([A-Z])[.):](?=\s|\Z)")
-_VERDICT = re.compile(
-    r"(?<![A-Za-z0-9])(?:(?:option|choice|answer)\s+)?[(\[*_]*([A-Z])[)\]*_]*\s*"
-    r"(?:is|是)\s*(?:the\s+|most\s+|indeed\s+)*(?:correct|right|best|正确|对)",
-    re.IGNORECASE,
-)
-_CHOSEN = re.compile(
-    r"(?:\b(?:choose|select|pick|go\s+with)\b|选择?)\s*(?:(?:option|choice|answer|选项)\s*)?[(\[*_]*([A-Z])(?![A-Za-z0-9'’])"
-)
+"""No option is longer; what is longer is prose, where only statements count."""
 
 
 @register_task(ProblemType.multiple_choice)
@@ -50,10 +29,12 @@ class MultipleChoice(Task[str]):
         options = sample.options
         index = _parse(answer.text, options)
         if index is None:
+            whole = _parse_letter if _lists_options(answer.tail) else _parse
             index = stated(
                 answer,
-                lambda text: _parse(text, options),
-                lambda text: _parse_start(text, options),
+                partial(whole, options=options),
+                partial(_parse_start, options=options),
+                (_VERDICT, _CHOSEN),
             )
         return LETTERS[index]
 
@@ -64,46 +45,114 @@ class MultipleChoice(Task[str]):
         return _gold(sample)
 
 
+_WORD = r"(?i:option|choice|answer|letter|选项)"
+_LABELLED = re.compile(
+    rf"(?:(?i:the\s+)?{_WORD}\s*)?[(\[*_]*([A-Za-z])(?P<separator>[\s.:、,;)\]*_–—-]*)(?P<rest>.*)\Z",
+    re.DOTALL,
+)
+_LABEL_END = re.compile(r"[.:)\]、\n]|\s[-–—]\s")
+_REASON = re.compile(r"(?:because|since|as)\b")
+_LONE_LETTER = re.compile(r"(?<![A-Za-z0-9'’])([A-Z])(?![A-Za-z0-9'’])(?!\s+[a-z])")
+
+
 def _parse(text: str, options: tuple[str, ...]) -> int | None:
     """Index of the option that a text names if it does nothing else."""
     if len(text) > MAX_ANSWER_CHARS:
         return None
     text = unwrap(unicodedata.normalize("NFKC", text))
-    if len(text) == 1 and text.isascii() and text.isalpha():
+    if _is_letter(text):
         return _index(text, options)
-    by_text = _by_text(options)
-    if (index := by_text.get(_plain(text))) is not None:
-        return index
+    named = _by_text(options).get(_plain(text))
+    if named is not None:
+        return named
     match = _LABELLED.match(text)
-    if match is None:
+    index = _index(match[1], options) if match else None
+    if match is None or index is None:
         return None
-    index = _index(match.group(1), options)
-    if index is None:
-        return None
-    rest = unwrap(match.group("rest"))
-    named = by_text.get(_plain(rest))
-    if named is not None or not rest:
-        return index if named in (index, None) else None
-    labelled = bool(match.group("separator").strip()) and match.group(1).isupper()
-    return index if labelled and not _names_another(rest, index, options) else None
+    rest, separator = unwrap(match["rest"]), match["separator"]
+    if not rest or (separator and options and _plain(rest) == _plain(options[index])):
+        return index
+    return index if _is_label(match[1], separator, rest, index, options) else None
+
+
+def _is_label(letter: str, separator: str, rest: str, index: int, options: tuple[str, ...]) -> bool:
+    """Whether `rest` only explains the letter: "B. it is blue", not "B. Red", "A dog", "e.g. …"."""
+    if not (separator and letter.isupper()) or _names_another(rest, index, options):
+        return False
+    others = (_index(match[1], options) for match in _LONE_LETTER.finditer(rest))
+    if any(other not in (None, index) for other in others):
+        return False
+    if _REASON.match(rest):
+        return True
+    is_apart = separator[-1].isspace() or not rest[0].isascii()
+    return is_apart and _LABEL_END.search(separator) is not None
+
+
+def _parse_letter(text: str, options: tuple[str, ...]) -> int | None:
+    """Index of the option whose letter is all there is."""
+    letter = unwrap(unicodedata.normalize("NFKC", text[:40]))
+    return _index(letter, options) if _is_letter(letter) and len(text) <= 40 else None
+
+
+def _names_another(rest: str, index: int, options: tuple[str, ...]) -> bool:
+    """Whether the text after a letter begins with another letter or the text of another option."""
+    if _is_letter(rest):
+        return True
+    if options and _plain(options[index]).startswith(_plain(rest)):
+        return False  # its own text, cut short
+    return _option_at_start(_plain(rest), options)[0] not in (None, index)
+
+
+_NOT_IN_WORD = r"(?![A-Za-z0-9'’])"
+_LETTER_AT_START = re.compile(
+    rf"[\s(\[*_`\"'$]*(?:(?i:the\s+)?{_WORD}\s*)?[(\[*_`\"'$]*([A-Z]){_NOT_IN_WORD}[)\]*_`\"'$.:]*"
+)
+_ANOTHER = re.compile(
+    rf"\s*(?:(?:,\s*)?(?:or\b|或|/)|(?:,|，|、|&|\+|(?:,\s*)?and\b|和)\s*(?:{_WORD}\s*)?[(\[*_]*"
+    rf"([A-Z]){_NOT_IN_WORD})"
+)
+_JOINT = re.compile(r"\s*(?:[,，、/&]|(?:,\s*)?(?:and|or)\b|和|或)\s*")
+_GOES_ON = re.compile(r"\s+(?!(?:because|since|as|due|which)\b)\w")
 
 
 def _parse_start(text: str, options: tuple[str, ...]) -> int | None:
     """Index of the option named at the start of a statement that goes on."""
     text = unicodedata.normalize("NFKC", text[:MAX_ANSWER_CHARS])
-    index = _option_text_at_start(text, options)
+    index, rest = _option_at_start(_plain(text), options)
     if index is not None:
-        return index
+        joint = _JOINT.match(rest)
+        another = _option_at_start(_plain(rest[joint.end() :]), options)[0] if joint else None
+        return index if another in (None, index) else None
     match = _LETTER_AT_START.match(text)
     if match is None:
         return None
-    letter, end = match.group(1), match.end()
-    another = _ANOTHER_LETTER.match(text, end)
-    if another and _index(another.group(1), options) is not None:
+    letter, rest = match[1], text[match.end() :]
+    another = _ANOTHER.match(rest)
+    if another and (another[1] is None or _index(another[1], options) is not None):
         return None
-    if letter in "AI" and _AFTER_WORD.match(text, end):
+    if letter in "AI" and match[0][-1] == letter and _GOES_ON.match(rest):
         return None  # an article or a pronoun
-    return _index(letter, options)
+    index = _index(letter, options)
+    return None if index is None or _names_another(rest.strip(), index, options) else index
+
+
+_VERDICT = re.compile(
+    rf"(?<![A-Za-z0-9])(?:{_WORD}\s+)?[(\[*_]*([A-Z])[)\]*_]*\s*"
+    r"(?:is|是)\s*(?:the\s+|most\s+|indeed\s+)?(?i:correct|right|best|正确|对)"
+)
+_CHOSEN = re.compile(
+    rf"(?:\b(?i:choose|select|pick|go\s+with)\b|选择?)\s*(?:{_WORD}\s*)?[(\[*_]*([A-Z]){_NOT_IN_WORD}"
+)
+_LIST_LINE = re.compile(r"^[\s(\[*-]{0,6}([A-Z])[.):]", re.MULTILINE)
+
+
+def _lists_options(text: str) -> bool:
+    """Whether lines begin with different letters; then the last of them is not the answer."""
+    return len({match[1] for match in _LIST_LINE.finditer(text)}) > 1
+
+
+def _is_letter(text: str) -> bool:
+    return len(text) == 1 and text.isascii() and text.isalpha()
 
 
 def _index(letter: str, options: tuple[str, ...]) -> int | None:
@@ -112,27 +161,22 @@ def _index(letter: str, options: tuple[str, ...]) -> int | None:
     return index if not options or index < len(options) else None
 
 
-def _names_another(text: str, index: int, options: tuple[str, ...]) -> bool:
-    others = (_index(match.group(1), options) for match in _LABEL_INSIDE.finditer(text))
-    if len(text) == 1 and text.isalpha() and text.isascii():
-        return True
-    return any(other is not None and other != index for other in others)
+_BOUNDARY = re.compile(r"(?!\w|[.,:/-]\d)")
 
 
-def _option_text_at_start(text: str, options: tuple[str, ...]) -> int | None:
-    """Index of the longest option whose text opens `text`, at the end of a word."""
-    plain = _plain(text)
-    best, length = None, 0
+def _option_at_start(plain: str, options: tuple[str, ...]) -> tuple[int | None, str]:
+    """Index of the longest option whose text opens a plain text, and what follows it."""
+    best, length = None, 1
     for option, index in _by_text(options).items():
-        if index is not None and len(option) > max(length, 1) and plain.startswith(option):
-            boundary = plain[len(option) : len(option) + 1]
-            if not boundary.isalnum() or not option.isascii():
-                best, length = index, len(option)
-    return best
+        if index is None or len(option) <= length or not plain.startswith(option):
+            continue
+        if _BOUNDARY.match(plain, len(option)) or not option[-1].isascii():
+            best, length = index, len(option)
+    return best, plain[length:]
 
 
-_ARTICLE = re.compile(r"(?:a|an|the)\s+")
-_EDGES = " \t\n.。,，;；:：!！?？*_`\"'“”"
+_ARTICLE = re.compile(r"(?:a|an|the)\s+(?=\w)")
+_EDGES = " \t\n.。,，;；:：!！?？*_`\"'“”()[]"
 
 
 def _plain(text: str) -> str:
@@ -153,20 +197,22 @@ def _by_text(options: tuple[str, ...]) -> dict[str, int | None]:
 
 
 def _gold(sample: Sample) -> str:
-    index = _gold_index(str(sample.answer), sample.options)
     if len(sample.options) > len(LETTERS):
         raise UserError(
-            f"sample {sample.id}: {len(sample.options)} options, at most 26 have letters"
+            f"sample {sample.id}: {len(sample.options)} options, but only 26 letters to name them"
         )
+    index = _gold_index(str(sample.answer), sample.options)
     if index is None:
-        asked = f"A to {LETTERS[len(sample.options) - 1]}" if sample.options else "one letter"
+        asked = f"a letter from A to {LETTERS[len(sample.options) - 1]}, or the text of one option"
         raise UserError(
-            f"sample {sample.id}: answer {sample.answer!r} names no option; "
-            f"expected {asked}, or the text of one option"
+            f"sample {sample.id}: answer {sample.answer!r} names no option; expected "
+            f"{asked if sample.options else 'a letter'}"
         )
     return LETTERS[index]
 
 
 @lru_cache(maxsize=4096)
 def _gold_index(answer: str, options: tuple[str, ...]) -> int | None:
+    if answer in options and options.count(answer) == 1 and not _is_letter(answer):
+        return options.index(answer)
     return _parse(answer, options)

@@ -1,12 +1,13 @@
 """A number: accuracy 1 if it equals the gold number, else 0.
 
-Equal means: the same value; or, where both or one are rounded, the same at the coarser of the two
+Equal means the same value; or, where one is rounded, the same value at the coarser of the two
 written precisions, if that has at least two decimals and two digits (3.14 for 3.14159, not 3 for
-3.2). `50%` equals 0.5, and equals 50 where the gold answer leaves the percent sign to the question.
+3.2). `50%` equals 0.5, and also 50, since a gold answer may leave the sign to the question.
 """
 
 import math
 import re
+from typing import Any
 
 from easyvideor1.rewards.numbers import Number, parse_number
 from easyvideor1.rewards.reading import AnswerText, NoAnswer, stated
@@ -14,19 +15,20 @@ from easyvideor1.rewards.registry import Task, register_task
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import ProblemType, Sample
 
-_SENTENCE_END = re.compile(r"[.;!?](?=\s|\Z)|[。；！？\n]|,\s|\b(?:because|since|as)\b")
-_THERE_ARE = re.compile(r"\bthere\s+(?:is|are|was|were)\s+(.{1,80})\Z", re.IGNORECASE | re.DOTALL)
+MAX_BARE_WORDS = 4
+"""A line of prose is a number where it has at most this many words: `about 12.5 square metres`."""
 
 
 @register_task(ProblemType.numerical)
-class Numerical(Task[dict[str, float | int | bool | None]]):
+class Numerical(Task[dict[str, Any]]):
     def instruction(self, sample: Sample) -> str:
         return "Reason briefly, then give only the number in <answer></answer>."
 
-    def extract(self, answer: AnswerText, sample: Sample):
-        return as_dict(read_number(answer))
+    def extract(self, answer: AnswerText, sample: Sample) -> dict[str, Any]:
+        number = read_number(answer)
+        return {"value": number.value, "decimals": number.decimals, "percent": number.percent}
 
-    def score(self, value, sample: Sample) -> float:
+    def score(self, value: dict[str, Any], sample: Sample) -> float:
         return float(equal(Number(**value), gold_number(sample)))
 
     def render_gold(self, sample: Sample) -> str:
@@ -34,60 +36,54 @@ class Numerical(Task[dict[str, float | int | bool | None]]):
         return str(sample.answer)
 
 
-def as_dict(number: Number) -> dict[str, float | int | bool | None]:
-    return {"value": number.value, "decimals": number.decimals, "percent": number.percent}
-
-
 def read_number(answer: AnswerText) -> Number:
-    """The number an answer states: all of the tag's content, else a stated one.
+    """The number an answer states: the content of the tag, else a stated one.
 
     Raises:
         NoAnswer: none is stated, or several.
     """
-    if answer.tagged:
+    if not answer.tagged:
+        return stated(answer, _parse_bare, _parse_start)
+    try:
+        return parse_number(answer.text)
+    except NoAnswer as reason:
         try:
-            return parse_number(answer.text)
-        except NoAnswer as reason:
-            try:
-                return stated(answer, _parse_bare, _parse_start)
-            except NoAnswer:
-                raise reason from None
-    return stated(answer, _parse_bare, _parse_start)
+            return stated(answer, _parse_bare, _parse_start)
+        except NoAnswer:
+            raise reason from None
+
+
+_THERE_ARE = re.compile(r"\bthere\s+(?:is|are|was|were)\s+([^\n]{1,80})\Z", re.IGNORECASE)
+_FIRST_PART = re.compile(r"[.;!?](?=\s|\Z)|[。；！？\n(]|,\s|\b(?:because|since|as)\b")
 
 
 def _parse_bare(text: str) -> Number | None:
-    """A number with at most three words around it; `there are 3 cars` counts as one."""
-    if match := _THERE_ARE.search(text):
+    """A text that is a number with few words around it; `there are 3 cars` is one."""
+    if match := _THERE_ARE.search(text[-200:]):
         text = match.group(1)
-    if len(text.split()) > 4:
-        return None
+    return None if len(text.split()) > MAX_BARE_WORDS else _parse(text)
+
+
+def _parse_start(text: str) -> Number | None:
+    """The number in the first clause of a statement that goes on."""
+    end = _FIRST_PART.search(text)
+    return _parse(text[: end.start()] if end else text)
+
+
+def _parse(text: str) -> Number | None:
     try:
         return parse_number(text)
     except NoAnswer:
         return None
 
 
-def _parse_start(text: str) -> Number | None:
-    """The number in the first sentence of a statement that goes on."""
-    end = _SENTENCE_END.search(text)
-    try:
-        return parse_number(text[: end.start()] if end else text)
-    except NoAnswer:
-        return None
-
-
 def equal(answer: Number, gold: Number) -> bool:
-    """Whether two numbers agree; see the module for the rule."""
-    if answer.percent and not gold.percent:
-        return _agree(answer, gold) or _agree(_as_ratio(answer), gold)
-    if gold.percent and not answer.percent:
-        return _agree(answer, gold) or _agree(answer, _as_ratio(gold))
-    return _agree(answer, gold)
-
-
-def _as_ratio(percent: Number) -> Number:
+    """Whether two numbers agree; the module says when."""
+    if answer.percent == gold.percent:
+        return _agree(answer, gold)
+    percent, bare = (answer, gold) if answer.percent else (gold, answer)
     decimals = None if percent.decimals is None else percent.decimals + 2
-    return Number(percent.value / 100, decimals)
+    return _agree(percent, bare) or _agree(Number(percent.value / 100, decimals), bare)
 
 
 def _agree(a: Number, b: Number) -> bool:
@@ -97,8 +93,8 @@ def _agree(a: Number, b: Number) -> bool:
     if not written or min(written) < 2:
         return False
     decimals = min(written)
-    rounded = round(a.value, decimals), round(b.value, decimals)
-    return rounded[0] == rounded[1] and abs(rounded[0]) * 10**decimals >= 10
+    rounded_a, rounded_b = round(a.value, decimals), round(b.value, decimals)
+    return rounded_a == rounded_b and abs(rounded_a) >= 10 ** (1 - decimals)
 
 
 def gold_number(sample: Sample) -> Number:
@@ -108,11 +104,10 @@ def gold_number(sample: Sample) -> Number:
         UserError: it is none.
     """
     value = sample.answer
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        value = repr(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
     try:
-        return parse_number(value if isinstance(value, str) else "")
+        return parse_number(str(value) if is_number or isinstance(value, str) else "")
     except NoAnswer as reason:
         raise UserError(
-            f"sample {sample.id}: answer {sample.answer!r} is not a number ({reason})"
+            f"sample {sample.id}: answer {value!r} is not a number ({reason})"
         ) from None

@@ -1,8 +1,8 @@
 """Free text: accuracy is the mean F1 of ROUGE-1, ROUGE-2 and ROUGE-L against the gold text.
 
-rouge-score computes them (Lin 2004, arXiv-less: ACL W04-1013) with our tokenizer, which keeps every
-script: its own drops all but ASCII, so that any Chinese answer would score 0. Where the gold text
-has one token there is no bigram, and ROUGE-2 is left out of the mean.
+rouge-score computes them (Lin, ACL 2004, W04-1013) with our tokenizer, which keeps every script:
+its own drops all but ASCII, so that no Chinese answer could score. Where the gold text is one token
+long there is no bigram, and ROUGE-2 is left out of the mean.
 """
 
 import re
@@ -17,18 +17,17 @@ from easyvideor1.schema.records import ProblemType, Sample
 
 QUICK_PRODUCT = 1_000_000
 """Characters of answer times characters of gold text up to which ROUGE-L takes milliseconds."""
-
-_TOKEN = re.compile(
-    # One Han or kana character is one token; other scripts form words.
-    r"[\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
-    r"|[^\W_\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+"
-)
 MAX_STEMMED_CHARS = 40
-"""No English word is longer, and the stemmer recurses over runs of `y`."""
+"""No English word is longer, and the stemmer recurses once per letter of "yyyy…"."""
+
+_BY_CHARACTER = (  # Han and kana: written without spaces
+    r"\u3005\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+)
+_TOKEN = re.compile(rf"[{_BY_CHARACTER}]|[^\W_{_BY_CHARACTER}]+")
 
 
 class Tokenizer:
-    """Lower-case words of all scripts, Han and kana by character, ASCII words stemmed (Porter)."""
+    """Lower-case words of all scripts; Han and kana by character; ASCII words stemmed (Porter)."""
 
     def __init__(self) -> None:
         from nltk.stem.porter import PorterStemmer
@@ -36,11 +35,10 @@ class Tokenizer:
         self._stem = lru_cache(maxsize=65_536)(PorterStemmer().stem)
 
     def tokenize(self, text: str) -> list[str]:
-        """Tokens of `text`, as rouge-score asks for them."""
-        words = _TOKEN.findall(unicodedata.normalize("NFKC", text).lower())
+        """Tokens of `text`; the method that rouge-score calls."""
         return [
             self._stem(word) if word.isascii() and 3 < len(word) <= MAX_STEMMED_CHARS else word
-            for word in words
+            for word in _TOKEN.findall(unicodedata.normalize("NFKC", text).lower())
         ]
 
 
@@ -64,28 +62,29 @@ class OpenEnded(Task[str]):
         return len(text) * len(str(sample.answer)) <= QUICK_PRODUCT
 
 
-@lru_cache(maxsize=1)
-def _scorer() -> Any:
-    """Built on first use: rouge-score imports nltk, which takes over a second."""
-    from rouge_score.rouge_scorer import RougeScorer
-
-    return RougeScorer(["rouge1", "rouge2", "rougeL"], tokenizer=Tokenizer()), Tokenizer()
-
-
 def rouge(text: str, gold: str) -> float:
     """Mean F1 of ROUGE-1, ROUGE-2 and ROUGE-L, 0 to 1; equal texts score 1 in every script."""
-    scorer, tokenizer = _scorer()
+    tokenizer, scorer = _tools()
     num_gold = len(tokenizer.tokenize(gold))
-    if num_gold == 0:  # nothing but symbols
+    if num_gold == 0:  # nothing but signs
         return float(text.split() == gold.split())
     scores = scorer.score(gold, text)
-    kinds = ("rouge1", "rougeL") if num_gold == 1 else ("rouge1", "rouge2", "rougeL")
-    mean = sum(scores[kind].fmeasure for kind in kinds) / len(kinds)
-    return min(1.0, float(mean))
+    kinds = ("rouge1", "rouge2", "rougeL") if num_gold > 1 else ("rouge1", "rougeL")
+    return min(1.0, sum(float(scores[kind].fmeasure) for kind in kinds) / len(kinds))
+
+
+@lru_cache(maxsize=1)
+def _tools() -> tuple[Tokenizer, Any]:
+    """Tokenizer and scorer, made on first use: their imports take over a second."""
+    from rouge_score.rouge_scorer import RougeScorer
+
+    tokenizer = Tokenizer()
+    return tokenizer, RougeScorer(["rouge1", "rouge2", "rougeL"], tokenizer=tokenizer)
 
 
 def _gold(sample: Sample) -> str:
-    text = str(sample.answer).strip()
+    value = sample.answer
+    text = str(value).strip() if isinstance(value, str | int | float) else ""
     if not text:
-        raise UserError(f"sample {sample.id}: answer is empty; expected a text")
+        raise UserError(f"sample {sample.id}: answer {value!r} is not a text to compare with")
     return text

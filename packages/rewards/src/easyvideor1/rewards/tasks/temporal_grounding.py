@@ -2,22 +2,20 @@
 
 Times are seconds from the start of the clip, as numbers, `mm:ss`, `hh:mm:ss` or "1 min 2 s"; the
 interval is JSON (`{"time": [2, 6]}` and its kin) or prose ("from 2 to 6 seconds", "2 - 6"). An
-interval that ends before it begins, and a text with several, is no answer.
+interval that ends before it begins is no answer, nor are several.
 """
 
 import math
 import re
 from typing import Any
 
-from easyvideor1.rewards.reading import AnswerText, NoAnswer, json_values, unwrap
+from easyvideor1.rewards.reading import AnswerText, NoAnswer, json_values, stated, unwrap
 from easyvideor1.rewards.registry import Task, register_task
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import ProblemType, Sample
 
 Interval = tuple[float, float]
-
-_PAIR_KEYS = ("time", "interval", "span", "segment", "timestamps", "timestamp")
-_BOUND_KEYS = (("start", "end"), ("start_time", "end_time"), ("start_s", "end_s"), ("from", "to"))
+"""Start and end in seconds."""
 
 
 @register_task(ProblemType.temporal_grounding)
@@ -29,7 +27,7 @@ class TemporalGrounding(Task[list[float]]):
         )
 
     def extract(self, answer: AnswerText, sample: Sample) -> list[float]:
-        return list(read_interval(answer.text))
+        return list(read_interval(answer))
 
     def score(self, value: list[float], sample: Sample) -> float:
         return iou((value[0], value[1]), _gold(sample))
@@ -43,40 +41,28 @@ def iou(a: Interval, b: Interval) -> float:
     """Length of the intersection over length of the union, 0 to 1."""
     overlap = max(0.0, min(a[1], b[1]) - max(a[0], b[0]))
     union = (a[1] - a[0]) + (b[1] - b[0]) - overlap
-    return overlap / union if union > 0 else 0.0
+    return min(1.0, overlap / union) if union > 0 else 0.0
 
 
-_CLOCK = r"\d{1,4}:\d{1,2}(?::\d{1,2})?(?:\.\d+)?"
-_SECONDS = r"\d{1,9}(?:\.\d{1,9})?"
-_SPELLED = (
-    r"(?:\d{1,4}\s*(?:hours?|hrs?|h)\b[\s,]{0,2}(?:and\s)?)?"
-    r"(?:\d{1,5}(?:\.\d{1,9})?\s*(?:minutes?|mins?|m)\b[\s,]{0,2}(?:and\s)?)?"
-    rf"(?:{_SECONDS}\s*(?:seconds?|secs?|s)\b)?"
-)
-_TIME = rf"(?:{_CLOCK}(?:\s*s\b)?|(?=\d)(?:(?:{_SPELLED})(?<=[a-z])|{_SECONDS}))"
-_RANGE = re.compile(
-    rf"(?<![\w.:\-])(?P<start>{_TIME})\s*(?:-|–|—|−|~|～|to\b|and\b|until\b|till\b|through\b|,|，|至|到)\s*"
-    rf"(?:(?:the\s)?(?:end|ends|ending)\s*(?:at|:|=)?\s*)?(?P<end>{_TIME})(?![\w:%]|\.\d)",
-    re.IGNORECASE,
-)
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(h|m|s)", re.IGNORECASE)
-_FACTOR = {"h": 3600.0, "m": 60.0, "s": 1.0}
-
-
-def read_interval(text: str) -> Interval:
-    """The one interval that `text` states, in seconds.
+def read_interval(answer: AnswerText) -> Interval:
+    """The one interval that an answer states: as JSON anywhere in it, in the tag, or in prose.
 
     Raises:
         NoAnswer: there is none, there are several, or it ends before it begins.
     """
-    found = [interval for value in json_values(text) if (interval := _from_json(value))]
+    found = [pair for value in json_values(answer.tail) if (pair := _from_json(value))]
+    if not found and answer.tagged:
+        found = _from_prose(answer.text)
     if not found:
-        found = [(seconds(m["start"]), seconds(m["end"])) for m in _RANGE.finditer(text)]
-    if not found:
-        raise NoAnswer("no interval")
-    if any(interval != found[0] for interval in found):
-        raise NoAnswer("several intervals")
+        # An untagged text may speak of other intervals before its answer.
+        found = stated(answer, _from_line, _from_line)
+    return _checked(found)
+
+
+def _checked(found: list[Interval]) -> Interval:
     start, end = found[0]
+    if any(pair != found[0] for pair in found):
+        raise NoAnswer("several intervals")
     if not (math.isfinite(start) and math.isfinite(end)):
         raise NoAnswer("time out of range")
     if end < start:
@@ -84,72 +70,134 @@ def read_interval(text: str) -> Interval:
     return start, end
 
 
+_PAIR_KEYS = ("time", "interval", "span", "segment", "timestamps", "timestamp")
+_BOUND_KEYS = (("start", "end"), ("start_time", "end_time"), ("start_s", "end_s"), ("from", "to"))
+
+
 def _from_json(value: Any) -> Interval | None:
-    """An interval in one of the JSON shapes that models write, or None."""
+    """An interval in one of the JSON shapes that models write, else None."""
+    if isinstance(value, str):
+        found = _from_prose(value)
+        return found[0] if len(found) == 1 else None
     if isinstance(value, dict):
         fields = {str(key).strip().lower(): item for key, item in value.items()}
         for key in _PAIR_KEYS:
             if key in fields:
-                return _pair(fields[key])
+                return _from_json(fields[key])
         for start, end in _BOUND_KEYS:
             if start in fields and end in fields:
-                return _pair([fields[start], fields[end]])
+                return _from_json([fields[start], fields[end]])
         return None
-    return _pair(value)
-
-
-def _pair(value: Any) -> Interval | None:
-    if isinstance(value, str):
-        match = _RANGE.search(value)
-        return (seconds(match["start"]), seconds(match["end"])) if match else None
-    if isinstance(value, dict):
-        return _from_json(value) if len(value) <= 4 else None
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], list | dict):
+        return _from_json(value[0])
     if not isinstance(value, list) or len(value) != 2:
         return None
-    start, end = (_time(item) for item in value)
+    start, end = (_time_in_json(item) for item in value)
     return None if start is None or end is None else (start, end)
 
 
-def _time(value: Any) -> float | None:
-    """Seconds of a JSON number or of a string in one of the time forms."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, (int, float)):
+def _time_in_json(value: Any) -> float | None:
+    """Seconds of a JSON number or of a text in one of the time forms, else None."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
         try:
             return float(value)
         except OverflowError:
             return math.inf
-    if isinstance(value, str) and re.fullmatch(_TIME, value.strip(), re.IGNORECASE):
-        return seconds(value)
+    if isinstance(value, str) and (match := _ONE_TIME.fullmatch(value.strip())):
+        return _seconds(match["time"])
     return None
 
 
-def seconds(text: str) -> float:
-    """Seconds of a time as `_TIME` matches it: `62`, `62.5 s`, `1:02`, `0:01:02`, `1 min 2 s`.
+_PLAIN = r"\d{1,9}(?:\.\d{1,9})?"
+_END = r"(?![A-Za-z])"
+_CLOCK = rf"\d{{1,4}}:\d{{1,2}}(?::\d{{1,2}})?(?:\.\d{{1,9}})?(?:\s?s{_END})?"
+_SPELLED = (
+    rf"(?:\d{{1,4}}\s?(?:hours?|hrs?|h|小时){_END}[\s,]{{0,2}}(?:and\s)?)?"
+    rf"(?:\d{{1,5}}(?:\.\d{{1,9}})?\s?(?:minutes?|mins?|m|分钟?){_END}[\s,]{{0,2}}(?:and\s)?)?"
+    rf"(?:{_PLAIN}\s?(?:seconds?|secs?|s|秒){_END})?"
+)
+_TIME = rf"(?:{_CLOCK}|(?=\d){_SPELLED}(?<=[a-z时分钟秒])|{_PLAIN})"
+_ONE_TIME = re.compile(rf"(?P<time>{_TIME})", re.IGNORECASE)
+_ABOUT = r"(?:(?:about|around|approximately|at|is)\s){0,2}"
+_NOT_MORE = r"(?![A-Za-z0-9_:%]|\.\d|\s?%)"
+_RANGE = re.compile(
+    rf"(?P<lead>\b(?:from|between|at|during|times?|interval|starts?|begins?)\s{_ABOUT})?"
+    rf"(?<![A-Za-z0-9_.:-])(?P<start>{_TIME}){_NOT_MORE}\s{{0,3}}"
+    rf"(?:-|–|—|−|~|～|to\b|until\b|till\b|through\b|and\b|至|到)\s{{0,3}}{_ABOUT}"
+    rf"(?P<end>{_TIME}){_NOT_MORE}",
+    re.IGNORECASE,
+)
+_BOUNDS = re.compile(
+    rf"\b(?:start|begin)\w{{0,6}}(?:\stime)?[\s:=]{{0,3}}{_ABOUT}(?P<start>{_TIME}){_NOT_MORE}"
+    rf"[^\n]{{0,40}}?"
+    rf"\b(?:end|finish|stop)\w{{0,6}}(?:\stime)?[\s:=]{{0,3}}{_ABOUT}(?P<end>{_TIME}){_NOT_MORE}",
+    re.IGNORECASE,
+)
+_BARE = re.compile(
+    rf"(?:(?:time|interval)[\s:]{{0,2}})?{_ABOUT}(?P<start>{_PLAIN})\s{{0,3}}"
+    rf"(?:-|–|—|−|~|～|to\b|and\b|,|，|至|到)\s{{0,3}}(?P<end>{_PLAIN})",
+    re.IGNORECASE,
+)
+_UNIT = re.compile(r"([hms小分秒])[a-z时钟]*", re.IGNORECASE)
 
-    Example:
-        >>> seconds("1:02"), seconds("1 min 2 s"), seconds("62")
-        (62.0, 62.0, 62.0)
+
+def _from_prose(text: str) -> list[Interval]:
+    """All intervals that a text states beyond doubt; "10-15 people" is none."""
+    if match := _BARE.fullmatch(unwrap(text[:200])):
+        return [_interval(match)]
+    matches = [match for match in _RANGE.finditer(text) if _is_time_range(match)]
+    return [_interval(match) for match in matches or _BOUNDS.finditer(text)]
+
+
+def _from_line(text: str) -> list[Interval] | None:
+    return _from_prose(text) or None
+
+
+def _is_time_range(match: re.Match[str]) -> bool:
+    """Whether a word before it, a unit or a colon shows that two numbers are times."""
+    return bool(match["lead"]) or ":" in match["end"] or _UNIT.search(match["end"]) is not None
+
+
+def _interval(match: re.Match[str]) -> Interval:
+    start, end = match["start"], match["end"]
+    unit = _UNIT.search(end)
+    if unit and re.fullmatch(_PLAIN, start):  # "2 to 3 minutes"
+        start += unit[1]
+    return _seconds(start), _seconds(end)
+
+
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s?([hms小分秒])", re.IGNORECASE)
+_SECONDS_IN = {"h": 3600.0, "小": 3600.0, "m": 60.0, "分": 60.0, "s": 1.0, "秒": 1.0}
+
+
+def _seconds(text: str) -> float:
+    """Seconds of a text in one of the time forms.
+
+    Raises:
+        NoAnswer: a clock time with more than 59 minutes after hours, or 59 seconds.
     """
-    text = text.strip().lower()
     if ":" in text:
-        total = 0.0
-        for part in text.rstrip(" s").split(":"):
-            total = total * 60 + float(part)
-        return total
+        fields = [float(field) for field in text.rstrip("sS ").split(":")]
+        if any(field >= 60 for field in fields[1:]):
+            raise NoAnswer(f"{text!r} is no time")
+        return sum(value * 60.0**power for power, value in enumerate(reversed(fields)))
     parts = _PART.findall(text)
     if not parts:
         return float(text)
-    return sum(float(number) * _FACTOR[unit] for number, unit in parts)
+    return sum(float(number) * _SECONDS_IN[unit.lower()] for number, unit in parts)
 
 
 def _gold(sample: Sample) -> Interval:
     value = sample.answer
+    found = None
     try:
-        found = read_interval(value) if isinstance(value, str) else _from_json(value)
+        if isinstance(value, str):
+            found = read_interval(AnswerText(value, tagged=True))
+        elif pair := _from_json(value):
+            found = _checked([pair])
     except NoAnswer:
-        found = None
-    if found is None or not found[0] < found[1] or not math.isfinite(found[1]):
+        pass
+    if found is None or found[0] == found[1]:
         raise UserError(
             f"sample {sample.id}: answer {value!r} is not one interval; "
             "expected [start, end] in seconds with start before end"
