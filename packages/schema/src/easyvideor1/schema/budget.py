@@ -1,5 +1,6 @@
 """How many frames and pixels a medium may cost. Part of the cache key and of the protocol."""
 
+import math
 from dataclasses import asdict, dataclass, field
 
 from easyvideor1.schema.errors import UserError
@@ -24,8 +25,8 @@ class FrameBudget:
     """Over all frames, T x H x W after resizing; None for no limit."""
 
     def __post_init__(self) -> None:
-        if self.fps <= 0:
-            raise UserError(f"budget fps must be above 0, got {self.fps}")
+        if not 0 < self.fps < math.inf:
+            raise UserError(f"budget fps must be above 0 and finite, got {self.fps}")
         if not 1 <= self.min_frames <= self.max_frames:
             raise UserError(
                 "budget needs 1 <= min_frames <= max_frames, "

@@ -25,6 +25,8 @@ def to_plain(record: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    if value is None or type(value) in (str, int, float, bool):
+        return value
     if dataclasses.is_dataclass(value):
         return to_plain(value)
     if isinstance(value, Enum):

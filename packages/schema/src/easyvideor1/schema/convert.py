@@ -10,6 +10,7 @@ content was hashed is not read again. Called by `schema.readers`.
 
 import hashlib
 import json
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -97,6 +98,7 @@ def _write(
         desc=f"reading {path.name}",
         disable=not progress,
         delay=1.0,  # small files need no bar
+        mininterval=0.2 if sys.stderr.isatty() else 10.0,  # a log file keeps every update
     )
     errors: list[DataError] = []
     with (

@@ -1,7 +1,7 @@
 """The one owner of environment variables that engines, Ray and trackers read.
 
 `prepare()` runs before any of them is imported; `worker_environment()` is the same set for Ray
-actors. Values the user has set win, except where a wrong one breaks us.
+actors. Values the user has set win, except for those in `_FORCED`.
 """
 
 import os
@@ -15,11 +15,12 @@ _QUIET = {
     "DO_NOT_TRACK": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",
     "TOKENIZERS_PARALLELISM": "false",
-    # Ray's own progress and de-duplication would break our progress bars.
+    # The same line from every worker is printed once.
     "RAY_DEDUP_LOGS": "1",
+    # An actor that asks for no GPU keeps seeing those of its node.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-_RAY = {
+_FORCED = {
     # Under `uv run` Ray would zip the working directory and build a second environment.
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
 }
@@ -44,8 +45,8 @@ def _hidden_gpus() -> bool:
 
 def worker_environment() -> dict[str, str]:
     """Variables for this process and every process it starts."""
-    wanted = {**_QUIET, **_RAY, **({} if has_nvidia_gpu() else _CPU)}
-    return {name: os.environ.get(name, value) for name, value in wanted.items()}
+    wanted = {**_QUIET, **({} if has_nvidia_gpu() else _CPU)}
+    return {name: os.environ.get(name, value) for name, value in wanted.items()} | _FORCED
 
 
 def prepare() -> None:
@@ -56,3 +57,6 @@ def prepare() -> None:
 def prepare_local_ray() -> None:
     """Variables for a Ray we start ourselves on loopback; a cluster we join keeps its own."""
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+    # Ray's sockets lie below its temporary folder and a socket's path has at most 107 characters;
+    # a folder of the user's own, since /tmp/ray belongs to whoever came first.
+    os.environ.setdefault("RAY_TMPDIR", f"/tmp/evr-{os.getuid()}")

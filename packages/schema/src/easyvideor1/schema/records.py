@@ -4,6 +4,7 @@ Frozen, keyword-only and slotted; they cross process boundaries by pickle and ho
 `schema.arrow` stores them, `schema.readers` makes samples from files.
 """
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -101,13 +102,15 @@ class Media:
     def __post_init__(self) -> None:
         if bool(self.path) == bool(self.frames):
             raise ValueError("a medium has either a path or a list of frames")
-        if self.frames and (self.frames_fps is None or self.frames_fps <= 0):
+        if self.frames and not 0 < (self.frames_fps or 0.0) < math.inf:
             raise ValueError(f"a frame list needs frames_fps above 0, got {self.frames_fps}")
-        if self.kind is MediaKind.image and (self.frames or self.start_s or self.end_s):
+        has_span = self.start_s is not None or self.end_s is not None
+        if self.kind is MediaKind.image and (self.frames or has_span):
             raise ValueError("an image has no frames, start_s or end_s")
-        if self.start_s is not None and self.start_s < 0:
-            raise ValueError(f"start_s must not be negative, got {self.start_s}")
-        if self.end_s is not None and self.end_s <= (self.start_s or 0.0):
+        start_s = self.start_s or 0.0
+        if not 0 <= start_s < math.inf:
+            raise ValueError(f"start_s must be 0 or more and finite, got {self.start_s}")
+        if self.end_s is not None and not start_s < self.end_s < math.inf:
             raise ValueError(f"end_s must lie after start_s, got {self.start_s} to {self.end_s}")
 
 
