@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
 from easyvideor1.schema import environment
-from easyvideor1.schema.conf import conf_dir, to_dataclass
+from easyvideor1.schema.conf import conf_dir, register_resolvers, to_dataclass
 from easyvideor1.schema.errors import UserError
 
 T = TypeVar("T")
@@ -37,6 +37,8 @@ def run_command(name: str, root: type[T], run: Callable[[T], Any]) -> Any:
     in_job = False
     try:
         import hydra
+
+        register_resolvers()
 
         @hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=name)
         def main(config: Any) -> Any:
