@@ -424,10 +424,7 @@ def _mark(number: int) -> str:
 
 def _tail(sample: Sample, instruction: str) -> str:
     """What follows the problem: options one a line, then the instruction."""
-    lettered = [
-        f"{letter}. {option}"
-        for letter, option in zip(ascii_uppercase, sample.options, strict=False)
-    ]
+    lettered = [f"{ascii_uppercase[i]}. {option}" for i, option in enumerate(sample.options)]
     return "".join(f"\n{line}" for line in [*lettered, instruction] if line)
 
 
