@@ -58,13 +58,6 @@ def register_resolvers() -> None:
     OmegaConf.register_new_resolver("outputs", lambda path: str(resolve_output(path)), replace=True)
 
 
-def register_resolvers() -> None:
-    """Let YAML say `${outputs:outputs/dev}` for what `resolve_output` makes of it."""
-    from omegaconf import OmegaConf
-
-    OmegaConf.register_new_resolver("outputs", lambda path: str(resolve_output(path)), replace=True)
-
-
 def to_dataclass(config: Any, expected: type[T]) -> T:
     """The typed object behind a composed config; runs every `__post_init__`.
 
@@ -88,7 +81,6 @@ def compose(config_name: str, overrides: list[str], expected: type[T]) -> T:
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
 
-    register_resolvers()
     register_resolvers()
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         return to_dataclass(hydra_compose(config_name, overrides), expected)
