@@ -4,7 +4,6 @@ Reading imports neither ray nor, for the arrow format, torch.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from easyvideor1.preprocess.cache_arrow import ArrowCache
 from easyvideor1.preprocess.cache_pt import PtCache
@@ -21,11 +20,6 @@ def open_cache(config: CacheConfig) -> FrameCache:
     if config.format is CacheFormat.pt:
         return PtCache(folder)
     return ArrowCache(folder, codec=config.codec, shard_bytes=config.shard_bytes)
-
-
-def quarantine_path(config: CacheConfig) -> Path:
-    """JSON lines of media that could not be decoded, with their reasons."""
-    return resolve_output(config.dir) / "quarantine.jsonl"
 
 
 def verify(cache: FrameCache) -> Iterator[tuple[str, str]]:

@@ -233,6 +233,7 @@ def _from_batch(batch: pa.RecordBatch) -> StoredClip:
     row = {name: batch[name][0].as_py() for name in batch.schema.names if name != "frames"}
     # The value buffer itself: a scalar of the column would be a copy.
     frames = np.frombuffer(batch["frames"].buffers()[2], np.uint8).reshape(row["shape"])
+    frames.flags.writeable = False
     clip = Clip(
         kind=MediaKind(row["kind"]),
         frames=frames,

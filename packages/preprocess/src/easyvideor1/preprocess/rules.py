@@ -52,9 +52,10 @@ def rules_of(video_processor: Any, model_type: str) -> FamilyRules:
     )
 
 
-def load_rules(model_path: str) -> FamilyRules:
+def load_rules(model_path: str, *, trust_remote_code: bool = False) -> FamilyRules:
     """The rules of the checkpoint at `model_path` (folder or hub id); reads no weights."""
     from transformers import AutoConfig, AutoVideoProcessor
 
-    model_type = AutoConfig.from_pretrained(model_path).model_type
-    return rules_of(AutoVideoProcessor.from_pretrained(model_path), model_type)
+    config = AutoConfig.from_pretrained(model_path, trust_remote_code=trust_remote_code)
+    processor = AutoVideoProcessor.from_pretrained(model_path, trust_remote_code=trust_remote_code)
+    return rules_of(processor, config.model_type)

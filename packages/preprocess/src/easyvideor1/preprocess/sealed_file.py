@@ -9,6 +9,8 @@ import fcntl
 import os
 from pathlib import Path
 
+from easyvideor1.schema.files import sync_entry
+
 
 class SealedFile:
     """A file being written; `seal` gives it its name.
@@ -32,7 +34,7 @@ class SealedFile:
         self.file.flush()
         os.fsync(self.file.fileno())
         self._hidden.rename(self.path)
-        _sync_folder(self.path.parent)
+        sync_entry(self.path.parent)
         self.file.close()
 
     def discard(self) -> None:
@@ -44,15 +46,6 @@ class SealedFile:
 def sweep(folder: Path) -> int:
     """Remove hidden files below `folder` whose writers on this machine are dead."""
     return sum(_remove_if_dead(path) for path in folder.rglob(f"{_hidden_prefix()}*"))
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a new name in `folder` survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _hidden_prefix() -> str:

@@ -1,0 +1,73 @@
+"""Starts Ray for the length of a job, unless it runs already: our own on loopback, or a cluster.
+
+A Ray we did not start is left running. Imports ray only inside.
+"""
+
+import logging
+import shutil
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from easyvideor1.preprocess.config import RayConfig
+from easyvideor1.schema import environment
+
+OBJECT_STORE_BYTES = 128 * 1024 * 1024
+"""Frames go from workers to the cache, never through Ray."""
+
+
+@contextmanager
+def ray_session(
+    config: RayConfig,
+    *,
+    num_cpus: int,
+    num_gpus: int | None = 0,
+    object_store_bytes: int = OBJECT_STORE_BYTES,
+    log_to_driver: bool = False,
+) -> Generator[None]:
+    """Ray for the length of the block.
+
+    Args:
+        config: the cluster to join; without an address, one is started on this machine.
+        num_cpus: of the Ray we start.
+        num_gpus: of the Ray we start; None is all of this machine.
+        object_store_bytes: shared memory of the Ray we start.
+        log_to_driver: show what workers print.
+    """
+    environment.prepare()
+    if config.address is None:
+        environment.prepare_local_ray()
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    if config.address is not None:
+        ray.init(
+            address=config.address,
+            log_to_driver=log_to_driver,
+            runtime_env={"env_vars": environment.worker_environment()},
+        )
+        try:
+            yield
+        finally:
+            ray.shutdown()
+        return
+    # Short, because Ray puts Unix sockets below it and their paths are limited to 107 bytes.
+    folder = tempfile.mkdtemp(prefix="evr-ray-", dir="/tmp")
+    try:
+        ray.init(
+            address="local",
+            num_cpus=num_cpus,
+            num_gpus=num_gpus,
+            object_store_memory=object_store_bytes,
+            include_dashboard=False,
+            log_to_driver=log_to_driver,
+            logging_level=logging.ERROR,
+            _node_ip_address="127.0.0.1",
+            _temp_dir=folder,
+        )
+        yield
+    finally:
+        ray.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
