@@ -1,0 +1,45 @@
+"""Fixtures that several packages' tests share: outputs apart, a tiny model, toy data."""
+
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from easyvideor1.preprocess.config import ToyboxConfig
+from easyvideor1.schema import environment
+
+# Before any test module imports torch, vllm or ray.
+environment.prepare()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def outputs_apart(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
+    """`outputs/` of this process and of commands it starts is a temporary folder."""
+    folder = tmp_path_factory.mktemp("outputs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EVR_OUTPUTS", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def tiny_model_path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder with a random Qwen3-VL of the size that the demo trains."""
+    from easyvideor1.preprocess.config import TinyModelConfig
+    from easyvideor1.preprocess.families import tiny
+
+    folder = tmp_path_factory.mktemp("models") / "tiny_qwen3_vl"
+    tiny.build(TinyModelConfig(), folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def toybox_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small toybox: clips/, train.jsonl and validation.jsonl."""
+    from easyvideor1.preprocess import toybox
+
+    folder = tmp_path_factory.mktemp("toybox")
+    toybox.build(
+        ToyboxConfig(train_clips=24, train_events=6, validation_clips=12, validation_events=6),
+        folder,
+    )
+    return folder
