@@ -18,7 +18,7 @@ class RewardConfig:
     """Wall-clock seconds for one answer; a worker that takes longer is killed, the answer gets
     status `timeout`."""
     workers: int = 2
-    """Processes for answers that are not surely quick to score. None is started before the first."""
+    """Processes for answers that are not surely quick to score; started with the first of them."""
 
     def __post_init__(self) -> None:
         weights = (self.accuracy_weight, self.format_weight)

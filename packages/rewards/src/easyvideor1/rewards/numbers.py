@@ -4,7 +4,6 @@ Tolerant about form, strict about meaning: a text with two numbers, an expressio
 ("at least 5") states no single number and raises `NoAnswer`. Number words are text2num's.
 """
 
-import itertools
 import math
 import re
 from dataclasses import dataclass
@@ -45,7 +44,7 @@ _TRANSLATE = str.maketrans(
 )
 _SPACE_IN_NUMBER = re.compile(r"(?<=\d)[\u00a0\u2009\u202f](?=\d{3})")
 _LATEX_FRACTION = re.compile(r"\\[dt]?frac\s?\{\s?(\d{1,30})\s?\}\s?\{\s?(\d{1,30})\s?\}")
-_LATEX_TEXT = re.compile(r"\\(?:text|mathrm)\s?\{([^{}]*)\}")
+_LATEX_TEXT = re.compile(r"\\(?:text|mathrm)\s?\{([^{}]{0,99})\}")
 
 _TOKEN = re.compile(
     r"(?<![A-Za-z_\d.])(?P<sign>\A[-–+]\s?|(?<![\w)\]])[-–+](?=[\d.]))?"
@@ -126,11 +125,11 @@ def _combine(text: str, tokens: list[re.Match[str]]) -> tuple[float, int | None]
     """Value and written decimals of one number, a fraction `a/b` or a mixed number `w a/b`."""
     if len(tokens) == 1:
         return _plain(tokens[0])
-    gaps = [text[a.end() : b.start()] for a, b in itertools.pairwise(tokens)]
-    whole, above, below = ([None] + tokens)[-3:]
+    if len(tokens) > 3:
+        raise NoAnswer("several numbers")
+    above, below = tokens[-2:]
     is_fraction = (
-        len(tokens) <= 3
-        and _SLASH.match(gaps[-1])
+        _SLASH.match(text[above.end() : below.start()])
         and below["digits"].isdigit()
         and not below["digits"].startswith("0")  # 2023/05 is a date
         and not (below["sign"] or below["exponent"])
@@ -138,11 +137,13 @@ def _combine(text: str, tokens: list[re.Match[str]]) -> tuple[float, int | None]
     if not is_fraction:
         raise NoAnswer("several numbers")
     fraction = _plain(above)[0] / float(below["digits"])
-    if whole is None:
+    if len(tokens) == 2:
         return fraction, None
-    if gaps[0].strip() or not (whole["digits"].isdigit() and above["digits"].isdigit()):
+    whole = tokens[0]
+    is_mixed = whole["digits"].isdigit() and above["digits"].isdigit() and not above["sign"]
+    if not is_mixed or text[whole.end() : above.start()].strip():
         raise NoAnswer("several numbers")
-    size = float(whole["digits"]) + abs(fraction)
+    size = float(whole["digits"]) + fraction
     return (-size if _is_minus(whole) else size), None
 
 

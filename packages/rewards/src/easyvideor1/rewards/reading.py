@@ -103,7 +103,7 @@ def stated(
     Args:
         answer: the text.
         parse: reads a text that is an answer and nothing else; None if it is not.
-        parse_start: reads an answer at the start of a text, whatever follows; None if none is there.
+        parse_start: reads an answer at the start of a text, whatever follows; else None.
         statements: more explicit statements; group 1 is the answer.
 
     Raises:

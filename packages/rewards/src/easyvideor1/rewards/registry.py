@@ -12,6 +12,22 @@ from easyvideor1.rewards.reading import AnswerText
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import ProblemType, Sample
 
+
+class GoldError(UserError):
+    """A gold answer that its problem type cannot use, or that is hidden."""
+
+    def __init__(self, sample: Sample, expected: str):
+        self.sample, self.expected = sample, expected
+        shown = repr(sample.answer)
+        if len(shown) > 120:
+            shown = shown[:117] + "…"
+        super().__init__(f"sample {sample.id}: answer: got {shown}, expected {expected}")
+
+    def __reduce__(self):
+        """Rebuild from the fields, so that the error crosses process boundaries."""
+        return type(self), (self.sample, self.expected)
+
+
 V = TypeVar("V")
 """What a task reads from a text; JSON-serialisable."""
 
@@ -19,8 +35,7 @@ V = TypeVar("V")
 class Task(ABC, Generic[V]):
     """How one kind of question is asked, its answer read, and the answer scored.
 
-    All methods are pure. A gold answer that the task cannot use is a `UserError` that names the
-    sample; anything about the model's text is `NoAnswer`, never another exception.
+    All methods are pure. A gold answer that the task cannot use is a `GoldError`; anything about the model's text is `NoAnswer`, never another exception.
     """
 
     @abstractmethod

@@ -1,6 +1,6 @@
-"""Instruction, extraction, score and reward of any sample: the registry's tasks plus the common part.
+"""Instruction, extraction, score and reward of any sample: its task plus what all tasks share.
 
-Common are status, format part and weights. Pure and in-process; `batch.score_many` adds deadlines
+Shared are status, format part and weights. Pure and in-process; `batch.score_many` adds deadlines
 and turns failures of scorers into statuses. Called by train, evaluate and evr-score.
 """
 
@@ -11,8 +11,7 @@ from typing import Any
 from easyvideor1.rewards import tasks as _tasks  # noqa: F401  registers them
 from easyvideor1.rewards.config import RewardConfig
 from easyvideor1.rewards.reading import NoAnswer, read_answer
-from easyvideor1.rewards.registry import task_of
-from easyvideor1.schema.errors import UserError
+from easyvideor1.rewards.registry import GoldError, task_of
 from easyvideor1.schema.records import Sample, Score, ScoreStatus
 
 DEFAULT = RewardConfig()
@@ -46,7 +45,7 @@ def render_gold(sample: Sample) -> str:
     """The gold answer as a model would write it; its reward is 1.
 
     Raises:
-        UserError: the sample has no gold answer, or one that its problem type cannot use.
+        GoldError: the sample has no gold answer, or one that its problem type cannot use.
     """
     _require_gold(sample)
     return f"<answer>{task_of(sample).render_gold(sample)}</answer>"
@@ -70,7 +69,7 @@ def score(extracted: Extracted, sample: Sample, config: RewardConfig = DEFAULT) 
     """Score what `extract` read: accuracy and format, weighed.
 
     Raises:
-        UserError: the sample has no gold answer, or one that its problem type cannot use.
+        GoldError: the sample has no gold answer, or one that its problem type cannot use.
     """
     _require_gold(sample)
     accuracy = 0.0
@@ -99,4 +98,4 @@ def reward(sample: Sample, text: str, config: RewardConfig = DEFAULT) -> Score:
 
 def _require_gold(sample: Sample) -> None:
     if sample.answer is None:
-        raise UserError(f"sample {sample.id}: its gold answer is hidden, so it cannot be scored")
+        raise GoldError(sample, "one that is not hidden; this sample cannot be scored")

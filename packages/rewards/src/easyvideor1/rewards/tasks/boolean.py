@@ -7,8 +7,7 @@ no dog" and "I do not know" are no answers.
 import re
 
 from easyvideor1.rewards.reading import AnswerText, NoAnswer, stated, unwrap
-from easyvideor1.rewards.registry import Task, register_task
-from easyvideor1.schema.errors import UserError
+from easyvideor1.rewards.registry import GoldError, Task, register_task
 from easyvideor1.schema.records import ProblemType, Sample
 
 _WORDS = {
@@ -76,5 +75,5 @@ def _gold(sample: Sample) -> bool:
         return value
     known = _GOLD_WORDS.get(unwrap(str(value)).casefold())
     if known is None:
-        raise UserError(f"sample {sample.id}: answer {value!r} is neither yes nor no")
+        raise GoldError(sample, "true or false, yes or no")
     return known

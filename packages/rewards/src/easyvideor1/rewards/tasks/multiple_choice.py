@@ -11,8 +11,7 @@ import unicodedata
 from functools import lru_cache, partial
 
 from easyvideor1.rewards.reading import AnswerText, stated, unwrap
-from easyvideor1.rewards.registry import Task, register_task
-from easyvideor1.schema.errors import UserError
+from easyvideor1.rewards.registry import GoldError, Task, register_task
 from easyvideor1.schema.records import ProblemType, Sample
 
 LETTERS = string.ascii_uppercase
@@ -198,16 +197,12 @@ def _by_text(options: tuple[str, ...]) -> dict[str, int | None]:
 
 def _gold(sample: Sample) -> str:
     if len(sample.options) > len(LETTERS):
-        raise UserError(
-            f"sample {sample.id}: {len(sample.options)} options, but only 26 letters to name them"
-        )
+        raise GoldError(sample, f"at most 26 options, not {len(sample.options)}")
     index = _gold_index(str(sample.answer), sample.options)
     if index is None:
-        asked = f"a letter from A to {LETTERS[len(sample.options) - 1]}, or the text of one option"
-        raise UserError(
-            f"sample {sample.id}: answer {sample.answer!r} names no option; expected "
-            f"{asked if sample.options else 'a letter'}"
-        )
+        last = LETTERS[len(sample.options) - 1]
+        asked = f"a letter from A to {last} or the text of one option"
+        raise GoldError(sample, asked if sample.options else "a letter")
     return LETTERS[index]
 
 

@@ -11,8 +11,7 @@ from typing import Any
 
 from easyvideor1.rewards.numbers import Number, parse_number
 from easyvideor1.rewards.reading import AnswerText, NoAnswer, stated
-from easyvideor1.rewards.registry import Task, register_task
-from easyvideor1.schema.errors import UserError
+from easyvideor1.rewards.registry import GoldError, Task, register_task
 from easyvideor1.schema.records import ProblemType, Sample
 
 MAX_BARE_WORDS = 4
@@ -101,13 +100,11 @@ def gold_number(sample: Sample) -> Number:
     """The gold answer as a number.
 
     Raises:
-        UserError: it is none.
+        GoldError: it is none.
     """
     value = sample.answer
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     try:
         return parse_number(str(value) if is_number or isinstance(value, str) else "")
     except NoAnswer as reason:
-        raise UserError(
-            f"sample {sample.id}: answer {value!r} is not a number ({reason})"
-        ) from None
+        raise GoldError(sample, f"one number ({reason})") from None

@@ -11,8 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from easyvideor1.rewards.reading import AnswerText, NoAnswer
-from easyvideor1.rewards.registry import Task, register_task
-from easyvideor1.schema.errors import UserError
+from easyvideor1.rewards.registry import GoldError, Task, register_task
 from easyvideor1.schema.records import ProblemType, Sample
 
 QUICK_PRODUCT = 1_000_000
@@ -86,5 +85,5 @@ def _gold(sample: Sample) -> str:
     value = sample.answer
     text = str(value).strip() if isinstance(value, str | int | float) else ""
     if not text:
-        raise UserError(f"sample {sample.id}: answer {value!r} is not a text to compare with")
+        raise GoldError(sample, "a text to compare with")
     return text

@@ -10,8 +10,7 @@ import re
 from typing import Any
 
 from easyvideor1.rewards.reading import AnswerText, NoAnswer, json_values, stated, unwrap
-from easyvideor1.rewards.registry import Task, register_task
-from easyvideor1.schema.errors import UserError
+from easyvideor1.rewards.registry import GoldError, Task, register_task
 from easyvideor1.schema.records import ProblemType, Sample
 
 Interval = tuple[float, float]
@@ -198,8 +197,5 @@ def _gold(sample: Sample) -> Interval:
     except NoAnswer:
         pass
     if found is None or found[0] == found[1]:
-        raise UserError(
-            f"sample {sample.id}: answer {value!r} is not one interval; "
-            "expected [start, end] in seconds with start before end"
-        )
+        raise GoldError(sample, "one interval [start, end] in seconds with start before end")
     return found
