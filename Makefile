@@ -26,11 +26,11 @@ demo: $(STAMP) ## Train and evaluate a tiny model on real clips; writes outputs/
 	@$(IN_VENV) EVR_SETUP_SECONDS="$$($(ENVIRONMENT) seconds)" python tools/demo.py
 
 test: $(STAMP) ## All tests that need no GPU and are not slow
-	@echo "video decoder under test: $$($(ENVIRONMENT) decoder)"
+	@$(ENVIRONMENT) decoder
 	@$(IN_VENV) python -m pytest -m "not gpu and not slow"
 
 test-all: $(STAMP) ## All tests that need no GPU; ONLY=tests/train/test_kill.py for one suite
-	@echo "video decoder under test: $$($(ENVIRONMENT) decoder)"
+	@$(ENVIRONMENT) decoder
 	@$(IN_VENV) python -m pytest -m "not gpu" $(ONLY)
 
 lint: $(STAMP) ## Formatting, lint, types, import layers, lock

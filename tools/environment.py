@@ -59,13 +59,14 @@ def root_prefix() -> list[str] | None:
     return ["sudo", "-n"] if succeeds(["sudo", "-n", "true"], timeout_s=10) else None
 
 
-def apt_install(*packages: str) -> bool:
-    """Install Debian packages without asking anything; False where that is not possible."""
+def apt_install(package: str, reason: str) -> bool:
+    """Install a Debian package without asking anything; False where that is not possible."""
     prefix = root_prefix()
     if prefix is None or shutil.which("apt-get") is None:
         return False
+    say(f"{reason}; installing {package} with apt-get")
     command = [*prefix, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq"]
-    install = [*command, "install", "-y", "--no-install-recommends", *packages]
+    install = [*command, "install", "-y", "--no-install-recommends", package]
     # The package lists of a fresh machine are empty or old; refreshing them is the slow part.
     return succeeds(install) or (succeeds([*command, "update"]) and succeeds(install))
 
@@ -111,11 +112,11 @@ def install_uv() -> Path:
     say(f"installing {UV_REQUIREMENT} into {OWN_UV_DIR.relative_to(ROOT)}")
     if into_own_environment() or into_own_folder():
         return OWN_UV
-    say("this Python has neither venv nor pip; installing the system's python3-venv")
-    if apt_install("python3-venv") and into_own_environment():
+    missing = f"{python} has neither venv nor pip"
+    if apt_install("python3-venv", missing) and into_own_environment():
         return OWN_UV
     raise SystemExit(
-        f"setup: could not install uv with {python}. Run\n"
+        f"setup: could not install uv: {missing}, or they reach no package index. Run\n"
         "    sudo apt-get install python3-venv\n"
         f"and try again, or put {UV_REQUIREMENT} on PATH yourself"
     )
@@ -163,26 +164,29 @@ def sync(uv: Path, extra: str) -> None:
 
 
 def torchcodec_loads() -> bool:
-    """Whether torchcodec finds FFmpeg libraries: only loading it tells."""
-    return succeeds([VENV_PYTHON, "-c", "import torchcodec.decoders"])
+    """Whether torchcodec finds FFmpeg's libraries. Without them it can still be imported."""
+    probe = "import sys, torchcodec; sys.exit(torchcodec.ffmpeg_major_version is None)"
+    return succeeds([VENV_PYTHON, "-c", probe])
 
 
 def settle_decoder() -> str:
     """torchcodec where FFmpeg's libraries are there or can be installed, else PyAV."""
     if torchcodec_loads():
         return "torchcodec"
-    say("installing FFmpeg's libraries for torchcodec")
-    if apt_install("ffmpeg") and torchcodec_loads():
+    if apt_install("ffmpeg", "torchcodec finds no FFmpeg libraries") and torchcodec_loads():
         return "torchcodec"
-    if os.environ.get("EVR_REQUIRE_TORCHCODEC") == "1":
-        raise SystemExit(
-            "setup: EVR_REQUIRE_TORCHCODEC=1, but torchcodec finds no FFmpeg libraries"
-        )
+    require_torchcodec("PyAV")
     say(
-        "no FFmpeg libraries that torchcodec can load, and no right to install them: PyAV decodes "
-        "the videos. To change that: sudo apt-get install ffmpeg && make -B setup"
+        "torchcodec finds no FFmpeg libraries and they cannot be installed from here, so PyAV "
+        "decodes the videos; to change that: sudo apt-get install ffmpeg && make -B setup"
     )
     return "PyAV"
+
+
+def require_torchcodec(decoder: str) -> None:
+    """Stop where the exact decoder is a must, as it is on CI."""
+    if decoder != "torchcodec" and os.environ.get("EVR_REQUIRE_TORCHCODEC") == "1":
+        raise SystemExit("EVR_REQUIRE_TORCHCODEC=1, but torchcodec finds no FFmpeg libraries")
 
 
 # --- the whole ----------------------------------------------------------------------------------
@@ -190,6 +194,7 @@ def settle_decoder() -> str:
 
 def set_up() -> None:
     started = time.monotonic()
+    STAMP.unlink(missing_ok=True)  # a set-up that fails half-way is not done
     uv = uv_path()
     lockfile.learn(str(uv), ROOT)
     extra = hardware_extra()
@@ -212,7 +217,9 @@ def main() -> None:
     if action == "uv":
         print(uv_path())
     elif action == "decoder":
-        print("torchcodec" if torchcodec_loads() else "PyAV")
+        decoder = "torchcodec" if torchcodec_loads() else "PyAV"
+        print(f"video decoder under test: {decoder}", flush=True)
+        require_torchcodec(decoder)
     elif action == "seconds":
         print(json.loads(STAMP.read_text())["seconds"])
     else:
