@@ -22,8 +22,8 @@ setup: $(STAMP) ## Make or refresh .venv; does nothing when it is up to date
 $(STAMP): uv.lock pyproject.toml $(wildcard packages/*/pyproject.toml)
 	@$(ENVIRONMENT)
 
-demo: $(STAMP) ## Train and evaluate a tiny model on real clips; writes outputs/demo/
-	@$(IN_VENV) EVR_SETUP_SECONDS="$$($(ENVIRONMENT) seconds)" python tools/demo.py
+demo: $(STAMP) ## The whole line with a tiny model on generated and real clips; writes outputs/demo/
+	@$(IN_VENV) EVR_SETUP_SECONDS="$$($(ENVIRONMENT) seconds)" python -m tools.demo
 
 test: $(STAMP) ## All tests that need no GPU and are not slow
 	@$(ENVIRONMENT) decoder
