@@ -23,7 +23,6 @@ def ray_session(
     num_cpus: int,
     num_gpus: int | None = 0,
     object_store_bytes: int = OBJECT_STORE_BYTES,
-    log_to_driver: bool = False,
 ) -> Generator[None]:
     """Ray for the length of the block.
 
@@ -32,7 +31,6 @@ def ray_session(
         num_cpus: of the Ray we start.
         num_gpus: of the Ray we start; None is all of this machine.
         object_store_bytes: shared memory of the Ray we start.
-        log_to_driver: show what workers print.
     """
     environment.prepare()
     if config.address is None:
@@ -45,7 +43,7 @@ def ray_session(
     if config.address is not None:
         ray.init(
             address=config.address,
-            log_to_driver=log_to_driver,
+            log_to_driver=False,
             runtime_env={"env_vars": environment.worker_environment()},
         )
         try:
@@ -62,7 +60,7 @@ def ray_session(
             num_gpus=num_gpus,
             object_store_memory=object_store_bytes,
             include_dashboard=False,
-            log_to_driver=log_to_driver,
+            log_to_driver=False,
             logging_level=logging.ERROR,
             _node_ip_address="127.0.0.1",
             _temp_dir=folder,
