@@ -139,7 +139,7 @@ def test_a_run_is_finished_when_its_goal_is_reached_and_exported(table, folder):
     position = Position(step=4, validation=0.5)
     folder.seal(position, {}, lambda path: None)
     assert not folder.is_finished(config)
-    folder.finish(position)
+    folder.finish(0.5)
     folder.export.mkdir()
     (folder.export / "config.json").write_text("{}")
     assert folder.is_finished(config)

@@ -5,12 +5,18 @@ loop's. Groups of the lower packages are imported from there.
 """
 
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum
 
 from omegaconf import MISSING
 
 from easyvideor1.evaluate.config import EngineConfig
-from easyvideor1.preprocess.config import CacheConfig, DataConfig, DecodeConfig, ModelConfig
+from easyvideor1.preprocess.config import (
+    CacheConfig,
+    DataConfig,
+    DecodeConfig,
+    ModelConfig,
+    RayConfig,
+)
 from easyvideor1.rewards.config import RewardConfig
 from easyvideor1.schema.budget import Budgets
 from easyvideor1.schema.errors import UserError
@@ -132,6 +138,8 @@ class LearnerConfig:
     threads: int | None = None
     """CPU threads per rank; None: as `OMP_NUM_THREADS` says, which is 1 on a machine without GPU.
     More only pay on idle cores."""
+    timeout_s: float = 3_600.0
+    """An update, save or export that takes longer ends the run."""
     keep_last: int = 2
     """Newest checkpoints kept."""
     keep_best: int = 1
@@ -143,6 +151,8 @@ class LearnerConfig:
                 raise UserError(f"learner.{name} must be at least 1, got {getattr(self, name)}")
         if self.threads is not None and self.threads < 1:
             raise UserError(f"learner.threads must be at least 1 or null, got {self.threads}")
+        if self.timeout_s <= 0:
+            raise UserError(f"learner.timeout_s must be above 0, got {self.timeout_s}")
         if self.keep_last < 1 or self.keep_best < 0:
             raise UserError(
                 "learner.keep_last must be at least 1 and keep_best at least 0, "
@@ -150,7 +160,7 @@ class LearnerConfig:
             )
 
 
-class MixingMode(StrEnum):
+class MixingMode(Enum):  # not a StrEnum: str has a method `replace`
     """Where offline trajectories enter a group."""
 
     none = "none"
@@ -283,11 +293,9 @@ class TrackingConfig:
 
 
 @dataclass(kw_only=True, slots=True)
-class RayConfig:
+class TrainRayConfig(RayConfig):
     """The processes a run is spread over."""
 
-    address: str | None = None
-    """Of a cluster to join; null: our own Ray on loopback, ended with the run."""
     object_store_mb: int = 256
     """Shared memory of our own Ray; only records pass through it."""
     engine_gpus: float | None = None
@@ -317,7 +325,7 @@ class TrainConfig:
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     train: TrainSection = field(default_factory=TrainSection)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
-    ray: RayConfig = field(default_factory=RayConfig)
+    ray: TrainRayConfig = field(default_factory=TrainRayConfig)
 
     def __post_init__(self) -> None:
         if self.train.steps == 0 and self.train.warm_start.steps == 0:

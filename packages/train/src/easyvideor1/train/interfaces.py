@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from easyvideor1.schema.records import Completion, Group, Sample, Score
 
 if TYPE_CHECKING:
-    from easyvideor1.evaluate.weights import WeightManifest
+    from easyvideor1.evaluate.manifest import WeightManifest
     from easyvideor1.train.offline import OfflineReader
 
 Objective = Literal["policy", "sft"]

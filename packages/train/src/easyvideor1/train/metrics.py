@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from statistics import fmean
 
@@ -73,7 +73,7 @@ class Stopwatch:
         self._seconds: dict[str, float] = defaultdict(float)
 
     @contextmanager
-    def __call__(self, phase: str) -> Iterator[None]:
+    def __call__(self, phase: str) -> Generator[None]:
         """Measure the body of a `with` under `phase`."""
         start = time.perf_counter()
         try:

@@ -13,7 +13,7 @@ from easyvideor1.train.interfaces import Prompt, Sampler
 from easyvideor1.train.offline import OfflineReader
 
 if TYPE_CHECKING:
-    from easyvideor1.evaluate.weights import WeightManifest
+    from easyvideor1.evaluate.manifest import WeightManifest
 
 
 class ReplaceSampler:

@@ -81,6 +81,14 @@ class OfflineReader:
         counts = {f"offline/refused/{reason}": float(n) for reason, n in reasons.items()}
         return {"offline/refused": float(len(self.refused)), **counts}
 
+    def state(self) -> dict[str, Any]:
+        """What was refused, JSON-serialisable."""
+        return {"refused": dict(self.refused)}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue from a `state()`."""
+        self.refused = dict(state["refused"])
+
     def _read(self, sample: Sample, trajectory: Trajectory) -> OfflineCompletion | str:
         """The completion, or the reason why it cannot be one."""
         tokens = self.tokenizer(

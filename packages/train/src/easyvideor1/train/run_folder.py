@@ -5,6 +5,7 @@
     export/                the trained model as a Hugging Face folder
     result.json            written when the run is finished
     metrics.jsonl  samples.jsonl
+    logs/                  what engines and learner ranks print
 
 A checkpoint gets its name when it is on the disk, so a folder with the right name is whole. No
 torch: `evr-train` decides here what to do before anything heavy loads.
@@ -38,6 +39,7 @@ FREE_TO_CHANGE = (
     "learner.keep_last",
     "learner.keep_best",
     "learner.threads",
+    "learner.timeout_s",
     "decode.workers",
 )
 """Settings, or groups of them, that a continued run may change: how long, how often and where."""
@@ -138,14 +140,10 @@ class RunFolder:
             _write_json(draft / "state.json", {"position": asdict(position), **state})
         return folder
 
-    def finish(self, position: Position) -> None:
-        """Record that the run has reached its goal."""
-        result = {
-            "checkpoint": position.name,
-            "step": position.step,
-            "warm_start_step": position.warm_start_step,
-            "validation": position.validation,
-        }
+    def finish(self, validation: float | None) -> None:
+        """Record that the run has reached its goal, with the accuracy of its last weights."""
+        last = self.checkpoints()[-1]
+        result = {"checkpoint": last.position.name, "validation": validation}
         _write_json(self.path / "result.json", result)
 
     def _states(self) -> list[Path]:

@@ -144,6 +144,7 @@ class ConsoleSink:
             bar.close()
 
     def _open(self, phase: str) -> "tqdm[Any]":
+        self.close("")  # the warm start ends where training begins
         bar = tqdm(desc=phase, total=self._totals[phase], initial=self._initial[phase])
         self._bars[phase] = bar
         return bar
@@ -196,9 +197,8 @@ class MlflowSink:
         from mlflow.tracking import MlflowClient
 
         self._client = MlflowClient(store_uri(config))
-        self._run_id = self._resume(folder) if resumed else None
-        if self._run_id is None:
-            self._run_id = self._create(config, folder)
+        known = self._resume(folder) if resumed else None
+        self._run_id: str = known or self._create(config, folder)
 
     def log(self, metrics: Mapping[str, float], *, step: int) -> None:
         from mlflow.entities import Metric

@@ -1,0 +1,128 @@
+"""`evr-train`: check the inputs, cache the clips, train, export.
+
+Everything that can be wrong with config, files and rows is found before torch is imported. The
+return value, the last validation accuracy, is what a sweeper maximises.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from easyvideor1.schema.cli import run_command
+from easyvideor1.schema.conf import resolve_output
+from easyvideor1.schema.errors import UserError
+from easyvideor1.schema.records import Sample
+from easyvideor1.train.config import TrainConfig, register
+from easyvideor1.train.run_folder import RunFolder
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Datasets:
+    """The samples of a run."""
+
+    train: Sequence[Sample]
+    validation: Sequence[Sample]
+
+
+def main() -> None:
+    """The command."""
+    register()
+    run_command("train", TrainConfig, run)
+
+
+def run(config: TrainConfig) -> float | None:
+    """One training run, from wherever its folder says it stands."""
+    datasets = read_data(config)
+    config = with_model(config)
+    folder = RunFolder(resolve_output(config.output_dir))
+    start = folder.starting_point(config)
+    if folder.is_finished(config):
+        print(f"{folder.path} is finished; raise train.steps to go on")
+        return (folder.result() or {}).get("validation")
+    if start is not None:
+        print(f"continuing from {start.folder}")
+
+    cache_clips(config, datasets)
+    folder.begin(config)
+
+    from easyvideor1.train.loop import train
+    from easyvideor1.train.ray_runtime import open_runtime
+
+    with open_runtime(
+        config, folder, start, train=datasets.train, validation=datasets.validation
+    ) as runtime:
+        accuracy = train(config, runtime)
+        runtime.learner.export(folder.export)
+    folder.finish(accuracy)
+    print(f"trained model: {folder.export}")
+    return accuracy
+
+
+def read_data(config: TrainConfig) -> Datasets:
+    """All samples, every row checked.
+
+    Raises:
+        UserError: for a missing file or no training file; `DataError` for a bad row.
+    """
+    from easyvideor1.preprocess.data import ensure_data
+    from easyvideor1.schema.readers import read_samples
+
+    data = ensure_data(config.data)
+    if not data.train:
+        raise UserError(f"data.train of {data.name} is empty; name at least one file to train on")
+
+    def read(files: list[str]) -> Sequence[Sample]:
+        if not files:
+            return []
+        table = read_samples(
+            files, format=data.format, media_root=data.media_root, on_bad_row=data.on_bad_row
+        )
+        if table.skipped:
+            print(f"data.on_bad_row=skip left out {len(table.skipped)} rows of {', '.join(files)}")
+        return table
+
+    return Datasets(train=read(data.train), validation=read(data.validation))
+
+
+def with_model(config: TrainConfig) -> TrainConfig:
+    """The config with the model as a folder that is there, or a hub id."""
+    from dataclasses import replace
+
+    from easyvideor1.preprocess.families import check_family
+    from easyvideor1.preprocess.families.tiny import ensure_model
+
+    path = ensure_model(config.model)
+    check_family(path)
+    return replace(config, model=replace(config.model, path=path))
+
+
+def cache_clips(config: TrainConfig, datasets: Datasets) -> None:
+    """Decode what is not in the cache, so that training decodes nothing.
+
+    Raises:
+        UserError: for media that give no frames, unless `data.on_bad_row=skip`.
+    """
+    from easyvideor1.preprocess.config import CacheMode
+
+    if config.cache.mode is CacheMode.live:
+        return
+    from easyvideor1.preprocess.engine import cache_all
+    from easyvideor1.preprocess.rules import load_rules
+    from easyvideor1.train.inputs import open_store
+
+    model = config.model
+    rules = load_rules(model.path, trust_remote_code=model.trust_remote_code)
+    report = cache_all(
+        [
+            (datasets.train, open_store(config, rules, validation=False)),
+            (datasets.validation, open_store(config, rules, validation=True)),
+        ],
+        ray=config.ray,
+    )
+    print(f"cache: {report}")
+    if report.failures and config.data.on_bad_row == "raise":
+        first = report.failures[0]
+        raise UserError(
+            f"{report.failed} media of {len(report.failed_sample_ids)} samples give no frames; "
+            f"the first is {first.path}: {first.reason}. Repair them, or set data.on_bad_row=skip "
+            "to train without their samples"
+        )

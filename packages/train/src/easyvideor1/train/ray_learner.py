@@ -1,0 +1,139 @@
+"""The learner over Ray: one actor per rank, joined in a process group, behind one object."""
+
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from easyvideor1.train.actors import Actors, log_to
+from easyvideor1.train.config import TrainConfig
+from easyvideor1.train.interfaces import Objective, Sampler, TrainExample
+
+if TYPE_CHECKING:
+    from easyvideor1.evaluate.manifest import WeightManifest
+
+
+class RankActor:
+    """One rank of the learner, in a process of its own."""
+
+    def __init__(self, log: Path, rank: int):
+        log_to(log)
+        self._rank = rank
+
+    def address(self, loopback: bool) -> tuple[str, int]:
+        """Host and free port where the ranks can meet; asked of rank 0."""
+        import ray
+
+        host = "127.0.0.1" if loopback else ray.util.get_node_ip_address()
+        with socket.socket() as free:
+            free.bind((host, 0))
+            return host, free.getsockname()[1]
+
+    def start(self, config: TrainConfig, host: str, port: int) -> None:
+        """Meet the other ranks and load this rank's share of the model."""
+        if host == "127.0.0.1":
+            # The machine's own name need not resolve in a container.
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        import torch
+
+        from easyvideor1.preprocess.families import load_family
+        from easyvideor1.train.inputs import open_store
+        from easyvideor1.train.learner import RankLearner
+        from easyvideor1.train.sharding import join_process_group
+
+        num_ranks = config.learner.ranks
+        if num_ranks > 1 or torch.cuda.is_available():
+            join_process_group(rank=self._rank, world_size=num_ranks, host=host, port=port)
+        # The same on every rank and in every run; a checkpoint restores what was reached.
+        torch.manual_seed(config.seed)
+        model = config.model
+        family = load_family(model.path, trust_remote_code=model.trust_remote_code)
+        self._config = config
+        self._learner = RankLearner(
+            config=config.learner,
+            algorithm=config.algorithm,
+            model_path=model.path,
+            family=family,
+            clip_store=open_store(config, family.rules, validation=False),
+            temperature=config.rollout.temperature,
+            dtype=model.dtype,
+            trust_remote_code=model.trust_remote_code,
+        )
+
+    def begin(self, objective: Objective) -> None:
+        """A fresh optimizer and schedule for one phase."""
+        train = self._config.train
+        if objective == "sft":
+            self._learner.begin(train.warm_start.optimizer, train.warm_start.steps)
+        else:
+            learner = self._config.learner
+            self._learner.begin(learner.optimizer, train.steps * learner.updates_per_rollout)
+
+    def update(self, examples: list[TrainExample], objective: Objective) -> dict[str, float]:
+        """This rank's part of an update."""
+        return self._learner.update(examples, objective)
+
+    def manifest(self, version: int) -> "WeightManifest | None":
+        """The weights in shared memory of rank 0; None on the others, which help to gather."""
+        from easyvideor1.evaluate.manifest import write_manifest
+
+        weights = self._learner.gather_weights()
+        if self._rank == 0:
+            return write_manifest(weights, version)
+        for _ in weights:
+            pass
+        return None
+
+    def save(self, folder: Path) -> None:
+        """Write this rank's part of a checkpoint."""
+        self._learner.save(folder)
+
+    def load(self, folder: Path) -> None:
+        """Restore this rank's part of a checkpoint."""
+        self._learner.load(folder)
+
+    def export(self, folder: Path) -> None:
+        """Write the whole model as a Hugging Face folder."""
+        self._learner.export(folder)
+
+
+class RayLearner:
+    """`interfaces.Learner` over rank actors."""
+
+    def __init__(self, ranks: Actors, *, timeout_s: float):
+        self._ranks = ranks
+        self._timeout_s = timeout_s
+        self._version = 0
+
+    def begin(self, objective: Objective) -> None:
+        """A fresh optimizer and schedule on every rank."""
+        self._ranks.all("begin", objective, timeout_s=self._timeout_s)
+
+    def update(
+        self, examples: Sequence[TrainExample], objective: Objective = "policy"
+    ) -> dict[str, float]:
+        """One update on all ranks together; groups stay whole, ranks get similar loads."""
+        from easyvideor1.train.learner import divide
+
+        shares = divide(examples, len(self._ranks))
+        calls = [(rank, (share, objective)) for rank, share in enumerate(shares)]
+        return self._ranks.each("update", calls, timeout_s=self._timeout_s)[0]
+
+    def publish(self, sampler: Sampler) -> None:
+        """Hand the current weights to every engine, under the next version."""
+        self._version += 1
+        manifest = self._ranks.all("manifest", self._version, timeout_s=self._timeout_s)[0]
+        sampler.publish(manifest)
+
+    def save(self, folder: Path) -> None:
+        """Every rank writes its part."""
+        self._ranks.all("save", folder, timeout_s=self._timeout_s)
+
+    def load(self, folder: Path) -> None:
+        """Every rank restores its part."""
+        self._ranks.all("load", folder, timeout_s=self._timeout_s)
+
+    def export(self, folder: Path) -> None:
+        """The whole model as a Hugging Face folder."""
+        self._ranks.all("export", folder, timeout_s=self._timeout_s)

@@ -1,0 +1,135 @@
+"""The run as processes: a Ray of our own or one to join, engines, ranks, and the loop's `Runtime`.
+
+Everything that was started is ended when the context is left, however it is left; a further run in
+the same process (a sweep) starts afresh. Called by `cli`.
+"""
+
+import os
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from easyvideor1.preprocess.ray_session import ray_session
+from easyvideor1.rewards import score_many
+from easyvideor1.schema import environment
+from easyvideor1.schema.records import Sample
+from easyvideor1.train.actors import ActorFailedError, Actors
+from easyvideor1.train.config import MixingMode, TrainConfig
+from easyvideor1.train.inputs import Inputs
+from easyvideor1.train.interfaces import Runtime, Sampler
+from easyvideor1.train.mixing import ReplaceSampler
+from easyvideor1.train.ray_learner import RankActor, RayLearner
+from easyvideor1.train.rollout import EngineActor, RaySampler
+from easyvideor1.train.run_folder import Checkpoint, Checkpointer, RunFolder
+from easyvideor1.train.tracking import open_tracker
+
+STOP_TIMEOUT_S = 30.0  # an engine that does not stop by then is killed with its actor
+
+
+@contextmanager
+def open_runtime(
+    config: TrainConfig,
+    folder: RunFolder,
+    start: Checkpoint | None,
+    *,
+    train: Sequence[Sample],
+    validation: Sequence[Sample],
+) -> Generator[Runtime]:
+    """Start all processes of a run, and end them.
+
+    Args:
+        config: of the run.
+        folder: of the run.
+        start: checkpoint to continue from.
+        train: samples to train on.
+        validation: held-out samples.
+    """
+    session = ray_session(
+        config.ray,
+        num_cpus=len(os.sched_getaffinity(0)),
+        num_gpus=None if environment.has_nvidia_gpu() else 0,
+        object_store_bytes=config.ray.object_store_mb * 1024**2,
+    )
+    with session:
+        engines, ranks = place(config, folder)
+        starting = {
+            "engine": engines.begin_all("start", config),
+            "learner": begin_ranks(ranks, config),
+        }
+        # Loaded here while the processes above load theirs.
+        from easyvideor1.preprocess.families import load_family
+
+        family = load_family(config.model.path, trust_remote_code=config.model.trust_remote_code)
+        with open_tracker(config, folder, start.position if start else None) as tracker:
+            inputs = Inputs(config, family)
+            sampler: Sampler = RaySampler(engines, config.rollout, seed=config.seed)
+            if config.mixing.mode is MixingMode.replace:
+                sampler = ReplaceSampler(sampler, inputs.reader, seed=config.seed)
+            learner = RayLearner(ranks, timeout_s=config.learner.timeout_s)
+            data, warm_start = inputs.training(train), inputs.warm_start(train)
+            prompts = inputs.validation(validation)
+            stateful: dict[str, Any] = {"data": data, "offline": inputs.reader}
+            if warm_start is not None:
+                stateful["warm_start"] = warm_start
+            limit = config.rollout.start_timeout_s
+            engines.wait(starting["engine"], "start", timeout_s=limit)
+            ranks.wait(starting["learner"], "start", timeout_s=limit)
+            try:
+                yield Runtime(
+                    data=data,
+                    sampler=sampler,
+                    learner=learner,
+                    score=lambda answers: score_many(answers, config.reward),
+                    checkpoints=Checkpointer(
+                        config,
+                        folder,
+                        start,
+                        learner=learner,
+                        stateful=stateful,
+                        on_sealed=lambda path: tracker.note("checkpoint", str(path)),
+                    ),
+                    tracker=tracker,
+                    warm_start=None if warm_start is None else (warm_start, inputs.reader),
+                    validation=prompts,
+                )
+            finally:
+                stop(engines)
+
+
+def place(config: TrainConfig, folder: RunFolder) -> tuple[Actors, Actors]:
+    """The actors of engines and ranks, with their GPUs. They use cores without reserving them."""
+    import ray
+
+    has_gpu = environment.has_nvidia_gpu()
+    engine_gpus, rank_gpus = config.ray.engine_gpus, config.ray.rank_gpus
+    if engine_gpus is None:
+        engine_gpus = config.rollout.engine.tensor_parallel_size if has_gpu else 0
+    if rank_gpus is None:
+        rank_gpus = 1 if has_gpu else 0
+    engine = ray.remote(EngineActor).options(num_cpus=0, num_gpus=engine_gpus)
+    rank = ray.remote(RankActor).options(num_cpus=0, num_gpus=rank_gpus)
+    logs = folder.path / "logs"
+    engines = [
+        engine.remote(logs / f"engine_{index}.log") for index in range(config.rollout.engines)
+    ]
+    ranks = [
+        rank.remote(logs / f"rank_{index}.log", index) for index in range(config.learner.ranks)
+    ]
+    return Actors("engine", engines, logs=logs), Actors("learner", ranks, logs=logs)
+
+
+def begin_ranks(ranks: Actors, config: TrainConfig) -> list[Any]:
+    """Start every rank, all with the address of rank 0."""
+    loopback = config.ray.address is None
+    limit = config.rollout.start_timeout_s
+    ((host, port),) = ranks.each("address", [(0, (loopback,))], timeout_s=limit)
+    return ranks.begin_all("start", config, host, port)
+
+
+def stop(engines: Actors) -> None:
+    """End the engines' processes; one that is dead or hangs goes with its actor."""
+    try:
+        engines.all("stop", timeout_s=STOP_TIMEOUT_S)
+    except ActorFailedError as error:
+        # The run has ended, for a reason of its own or well; this must not hide it.
+        print(error)
