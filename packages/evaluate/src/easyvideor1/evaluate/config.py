@@ -173,7 +173,7 @@ class PipelineConfig:
 @dataclass(kw_only=True, slots=True)
 class ReportConfig:
     max_samples: int = 200
-    """Questions shown with their frames: wrong and failed ones first."""
+    """Questions shown with their frames, spread evenly over the benchmark."""
     max_frames: int = 16
     """Frames shown per medium, spread evenly; the page says how many there were."""
 

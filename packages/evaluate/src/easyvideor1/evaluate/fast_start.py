@@ -58,6 +58,9 @@ def begin() -> None:
 def use_fork_server() -> None:
     """Make vLLM start its engine process from the fork server, where there is no GPU."""
     begin()
+    # After the import, which resets all of vLLM's loggers.
+    import vllm.logger  # noqa: F401
+
     quiet()
     if environment.has_nvidia_gpu():
         return

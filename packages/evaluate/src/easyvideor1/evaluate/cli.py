@@ -1,0 +1,21 @@
+"""`evr-evaluate`: benchmarks in, scores and a report out. See docs/evaluate.md."""
+
+from easyvideor1.evaluate.config import EvaluateConfig, register
+from easyvideor1.schema.cli import run_command
+
+register()
+
+
+def main() -> None:
+    """Entry point of the command."""
+    run_command("evaluate", EvaluateConfig, run)
+
+
+def run(config: EvaluateConfig) -> float | None:
+    """Run one composed job; returns the mean accuracy over its benchmarks, for sweepers."""
+    from easyvideor1.evaluate.run import evaluate
+
+    summaries = evaluate(config)
+    if not summaries:
+        return None
+    return sum(summary["accuracy"] for summary in summaries) / len(summaries)

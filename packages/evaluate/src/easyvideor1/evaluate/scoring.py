@@ -1,0 +1,93 @@
+"""Stored texts to scores to `summary.json`: a pure step that needs no model and no media.
+
+Reads predictions as they are stored, scores them with `easyvideor1.rewards`, writes `scores.jsonl`
+(one row per answer) and the summary. Run at the end of an evaluation and by `job=score`.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from easyvideor1.evaluate import metrics
+from easyvideor1.evaluate.config import BenchmarkConfig
+from easyvideor1.evaluate.metrics import Outcome
+from easyvideor1.evaluate.results import write_json, write_lines
+from easyvideor1.rewards import RewardConfig, score_many
+from easyvideor1.schema.codec import to_plain
+from easyvideor1.schema.records import Prediction, PredictionStatus, Sample, Score
+
+TO_SCORE = frozenset({PredictionStatus.ok, PredictionStatus.truncated})
+
+
+def score_predictions(
+    samples: Sequence[Sample],
+    predictions: Sequence[Prediction],
+    *,
+    repeats: int,
+    reward: RewardConfig,
+    known: Mapping[tuple[str, str, int], Score] | None = None,
+) -> list[Outcome]:
+    """One outcome per question and repeat, in the order of the questions, answered or not.
+
+    Args:
+        samples: all questions of the benchmark.
+        predictions: what is stored; others than these questions' are ignored.
+        repeats: answers per question.
+        reward: settings of scoring.
+        known: scores already given to some of the predictions, by their key.
+    """
+    stored = {(p.sample_id, p.repeat): p for p in predictions}
+    wanted = [
+        (sample, stored.get((sample.id, repeat))) for sample in samples for repeat in range(repeats)
+    ]
+    scores = dict(known or {})
+    unscored = [
+        (sample, p) for sample, p in wanted if p and p.status in TO_SCORE and p.key not in scores
+    ]
+    new = score_many([(sample, p.text) for sample, p in unscored], reward)
+    scores |= {p.key: score for (_, p), score in zip(unscored, new, strict=True)}
+    return [
+        Outcome(sample=sample, prediction=p, score=scores.get(p.key) if p else None)
+        for sample, p in wanted
+    ]
+
+
+def write_scores(folder: Path, outcomes: Sequence[Outcome]) -> None:
+    """`scores.jsonl`: one row per question and repeat."""
+    rows = [
+        {
+            "sample_id": outcome.sample.id,
+            "repeat": outcome.prediction.repeat if outcome.prediction else None,
+            "status": outcome.status,
+            "accuracy": outcome.accuracy,
+            "score": to_plain(outcome.score) if outcome.score else None,
+        }
+        for outcome in outcomes
+    ]
+    write_lines(folder / "scores.jsonl", rows)
+
+
+def write_summary(
+    folder: Path,
+    outcomes: Sequence[Outcome],
+    benchmark: BenchmarkConfig,
+    header: dict[str, Any],
+) -> dict[str, Any]:
+    """`summary.json`: the header, the numbers, and published scores with the difference to ours."""
+    numbers = metrics.summarize(outcomes, benchmark.metric, benchmark.group_by)
+    official = numbers["official"]
+    published = [
+        {
+            "model": row.model,
+            "metric": row.metric,
+            "value": row.value / 100,
+            "difference": official[row.metric] - row.value / 100,
+            "source": row.source,
+        }
+        for row in benchmark.published
+    ]
+    expected = benchmark.num_samples
+    complete = expected is None or len({o.sample.id for o in outcomes}) == expected
+    summary = header | {"complete": complete} | numbers | {"published": published}
+    write_json(folder / "summary.json", summary)
+    return summary
