@@ -260,3 +260,13 @@ def samples() -> list[Sample]:
         make_sample(i, offline=[f"<answer>{'ABC'[i % 3]}</answer>"] if i % 2 else [])
         for i in range(12)
     ]
+
+
+@pytest.fixture(scope="session")
+def sharp_model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny Qwen3-VL whose answers are far from equally likely."""
+    from tests.train.policy_cases import build_sharp_model
+
+    folder = tmp_path_factory.mktemp("models") / "sharp"
+    build_sharp_model(folder)
+    return folder

@@ -49,9 +49,8 @@ def save_rank(
     rank, world_size = _rank_and_size()
     folder.mkdir(parents=True, exist_ok=True)
     weights, moments = get_state_dict(model, optimizer)
-    dcp.save(
-        {"model": weights, "optimizer": moments}, checkpoint_id=folder, no_dist=world_size == 1
-    )
+    with _single_process_is_meant():
+        dcp.save({"model": weights, "optimizer": moments}, checkpoint_id=folder)
     random = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
         random["cuda"] = torch.cuda.get_rng_state()

@@ -15,7 +15,11 @@ from transformers import PreTrainedModel, ProcessorMixin
 
 
 def write_folder(
-    folder: Path, model: PreTrainedModel, weights: dict[str, Tensor], processor: ProcessorMixin
+    folder: Path,
+    model: PreTrainedModel,
+    weights: dict[str, Tensor],
+    processor: ProcessorMixin,
+    dtype: torch.dtype,
 ) -> None:
     """Write `weights` with everything around them to `folder`, all of it or nothing.
 
@@ -24,11 +28,12 @@ def write_folder(
         model: gives class, config and generation config; its own weights are not read.
         weights: full tensors by their names in `model`'s state dict.
         processor: with its tokenizer.
+        dtype: to store the weights in.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        _shell(model, weights).save_pretrained(partial)
+        _shell(model, weights).to(dtype).save_pretrained(partial)
         processor.save_pretrained(partial)
         partial.chmod(0o755)
         if folder.exists():

@@ -215,7 +215,8 @@ class RankLearner:
         """Write a Hugging Face folder that transformers and vLLM load."""
         weights = {name: value.cpu() for name, value in self.gather_weights()}
         if self.rank == 0:
-            export.write_folder(folder, self.model.hf, weights, self.family.processor)
+            stored_dtype = self.family.config.dtype or torch.float32
+            export.write_folder(folder, self.model.hf, weights, self.family.processor, stored_dtype)
         self._sum(torch.zeros(()))  # nobody returns before the folder is there
 
     def _step(

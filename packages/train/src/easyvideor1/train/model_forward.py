@@ -38,6 +38,8 @@ class PolicyModel(nn.Module):
     probability 0, in the engine and here alike.
     """
 
+    forbidden_token_ids: Tensor
+
     def __init__(
         self,
         language_model: PreTrainedModel,
@@ -51,7 +53,8 @@ class PolicyModel(nn.Module):
         self.temperature = temperature
         self.logits_chunk_tokens = logits_chunk_tokens
         num_logits = language_model.config.get_text_config().vocab_size
-        self.forbidden_token_ids = [i for i in forbidden_token_ids if i < num_logits]
+        forbidden = torch.tensor([i for i in forbidden_token_ids if i < num_logits])
+        self.register_buffer("forbidden_token_ids", forbidden.long(), persistent=False)
 
     def forward(self, batch: Batch) -> TokenScores:
         """Log-probs and entropies of the batch's target tokens."""
@@ -113,11 +116,8 @@ class PolicyModel(nn.Module):
 
     def _score_chunk(self, hidden_NH: Tensor, target_ids_N: Tensor) -> TokenScores:
         logits_NV = self.hf.lm_head(hidden_NH).float() / self.temperature
-        logits_NV = logits_NV.index_fill(1, self._forbidden(logits_NV.device), MASKED_LOGIT)
+        logits_NV = logits_NV.index_fill(1, self.forbidden_token_ids, MASKED_LOGIT)
         logprobs_NV = logits_NV.log_softmax(-1)
         with torch.no_grad():
             entropy_N = -(logprobs_NV.exp() * logprobs_NV).sum(-1)
         return TokenScores(logprobs_NV.gather(1, target_ids_N[:, None])[:, 0], entropy_N)
-
-    def _forbidden(self, device: torch.device) -> Tensor:
-        return torch.tensor(self.forbidden_token_ids, dtype=torch.long, device=device)

@@ -138,7 +138,7 @@ def build_trees(
         root = TreeSegment(
             token_ids=torch.as_tensor(prompt.token_ids, dtype=torch.long),
             position_ids=torch.as_tensor(prompt.position_ids, dtype=torch.long),
-            media=_media_slots(prompt, clips),
+            media=_media_slots(prompt, clips, first.sample.id),
         )
         segments = [root]
         for index in indices:
@@ -146,17 +146,21 @@ def build_trees(
         yield TokenTree(segments=tuple(segments))
 
 
-def _media_slots(prompt: "PromptInputs", clips: "Sequence[Clip]") -> tuple[MediaSlot, ...]:
+def _media_slots(
+    prompt: "PromptInputs", clips: "Sequence[Clip]", sample_id: str
+) -> tuple[MediaSlot, ...]:
     """Splits the concatenated pixel values of each kind into one slot per clip, in clip order."""
     pixels = {
         MediaKind.image: _split(prompt.pixel_values, prompt.image_grid_thw),
         MediaKind.video: _split(prompt.pixel_values_videos, prompt.video_grid_thw),
     }
     slots = []
-    for clip in clips:
+    for number, clip in enumerate(clips):
         pixel_values, grid_thw = next(pixels[clip.kind])
+        # A clip without a key is shared within its sample only.
+        key = clip.key or f"{sample_id}#{number}"
         slots.append(
-            MediaSlot(key=clip.key, kind=clip.kind, pixel_values=pixel_values, grid_thw=grid_thw)
+            MediaSlot(key=key, kind=clip.kind, pixel_values=pixel_values, grid_thw=grid_thw)
         )
     return tuple(slots)
 
@@ -180,6 +184,8 @@ def _answer(
     position_ids = torch.as_tensor(family.position_ids_after(root.position_ids, num_tokens))
     weights = torch.tensor(completion.loss_mask, dtype=torch.float32)
     if example.token_weights is not None:
+        if len(example.token_weights) != num_tokens:
+            raise ValueError(f"{num_tokens} tokens but {len(example.token_weights)} weights")
         weights = weights * torch.tensor(example.token_weights, dtype=torch.float32)
     chain: list[TreeSegment] = []
     start = 0

@@ -1,0 +1,159 @@
+"""Examples on random pixels, and a tiny policy whose log-probs are far from uniform."""
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from easyvideor1.preprocess.clip import Clip
+from easyvideor1.preprocess.config import TinyModelConfig
+from easyvideor1.preprocess.families import load_family
+from easyvideor1.preprocess.families.base import FamilyAdapter
+from easyvideor1.preprocess.families.tiny import build
+from easyvideor1.schema.records import Completion, Sample, Segment, Source
+from easyvideor1.train.config import AlgorithmConfig, LearnerConfig, OptimizerConfig
+from easyvideor1.train.interfaces import TrainExample
+from easyvideor1.train.learner import RankLearner
+from tests.clips import image, sample_about, video
+
+GAIN = 4.0
+"""On all matrices of the tiny model: the untrained one is so flat that errors would not show."""
+
+
+def build_sharp_model(folder: Path) -> None:
+    """An ordinary Hugging Face folder, as `model=tiny_qwen3_vl` but with larger weights."""
+    from transformers import AutoModelForImageTextToText
+
+    build(TinyModelConfig(), folder)
+    model = AutoModelForImageTextToText.from_pretrained(folder)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim >= 2:
+                parameter.mul_(GAIN)
+    model.save_pretrained(folder)
+
+
+@cache
+def family_at(path: Path) -> FamilyAdapter:
+    return load_family(str(path))
+
+
+CLIPS: dict[str, list[Clip]] = {
+    "text": [],
+    "other text": [],
+    "image": [image(seed=1)],
+    "video": [video(4, height=64, width=64, seed=2)],
+    "other video": [video(6, height=64, width=96, seed=3)],
+    "image and video": [image(seed=4), video(4, height=64, width=64, seed=5)],
+}
+"""By sample id."""
+
+
+class RandomClips:
+    """The clip store of these samples."""
+
+    def load(self, sample: Sample) -> list[Clip]:
+        return CLIPS[sample.id]
+
+
+def sample(name: str) -> Sample:
+    # Prompts of different lengths, so that batches are padded.
+    return sample_about(CLIPS[name], problem=f"Which colour is the {name}?", id=name)
+
+
+def answer_ids(family: FamilyAdapter, num_tokens: int, seed: int) -> list[int]:
+    """Random tokens that a policy may sample, with its end token last."""
+    allowed = sorted(set(range(len(family.tokenizer))) - set(family.forbidden_token_ids))
+    draw = torch.randint(len(allowed), (num_tokens - 1,), generator=torch.manual_seed(seed))
+    return [*(allowed[i] for i in draw.tolist()), family.eos_token_ids[0]]
+
+
+def example(
+    family: FamilyAdapter,
+    name: str,
+    token_ids: Sequence[int],
+    *,
+    advantage: float = 1.0,
+    logprobs: Sequence[float] | None = None,
+    source: Source = Source.policy,
+    token_weights: list[float] | None = None,
+) -> TrainExample:
+    about = sample(name)
+    segment = Segment(
+        token_ids=tuple(token_ids), logprobs=None if logprobs is None else tuple(logprobs)
+    )
+    return TrainExample(
+        sample=about,
+        completion=Completion(segments=(segment,), text="", finish_reason="stop", source=source),
+        prompt_token_ids=family.prompt_token_ids(about, "Answer briefly."),
+        advantage=advantage,
+        token_weights=token_weights,
+    )
+
+
+def group(
+    family: FamilyAdapter, name: str, lengths: Sequence[int], *, seed: int = 0, **fields: object
+) -> list[TrainExample]:
+    """Answers of these lengths to one prompt, with advantages 1, -1, 0.5, 1, …"""
+    advantages = (1.0, -1.0, 0.5)
+    return [
+        example(
+            family,
+            name,
+            answer_ids(family, length, seed=100 * seed + i),
+            **({"advantage": advantages[i % 3]} | fields),  # type: ignore[arg-type]
+        )
+        for i, length in enumerate(lengths)
+    ]
+
+
+def all_groups(family: FamilyAdapter, lengths: Sequence[int] = (5, 9, 2)) -> list[TrainExample]:
+    """One group for each kind of prompt."""
+    return [e for seed, name in enumerate(CLIPS) for e in group(family, name, lengths, seed=seed)]
+
+
+def make_learner(path: Path, temperature: float = 1.0, **fields: object) -> RankLearner:
+    return RankLearner(
+        config=LearnerConfig(**fields),  # type: ignore[arg-type]
+        algorithm=AlgorithmConfig(),
+        model_path=str(path),
+        family=family_at(path),
+        clip_store=RandomClips(),
+        temperature=temperature,
+    )
+
+
+def trainable_learner(path: Path) -> RankLearner:
+    """With a learning rate that moves the weights, a warm-up and weight decay."""
+    return make_learner(
+        path, optimizer=OptimizerConfig(lr=1e-3, warmup_updates=3, weight_decay=0.1)
+    )
+
+
+def gradients_of(learner: RankLearner, examples: list[TrainExample], objective="policy"):
+    """Gradient by parameter name as one update would apply it, and the metrics; changes nothing."""
+    learner._apply = lambda grad_norm: None  # type: ignore[method-assign]
+    try:
+        learner.optimizer.zero_grad()
+        metrics = learner.update(examples, objective)
+        gradients = {
+            name: _full(parameter.grad)
+            for name, parameter in learner.model.hf.named_parameters()
+            if parameter.grad is not None
+        }
+        learner.optimizer.zero_grad()
+        return gradients, metrics
+    finally:
+        del learner._apply
+
+
+def _full(tensor: torch.Tensor) -> torch.Tensor:
+    return (tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor).clone()
+
+
+def largest_difference(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> float:
+    """Largest difference over all gradients, as a share of the largest gradient."""
+    assert ours.keys() == theirs.keys()
+    scale = max(tensor.abs().max() for tensor in theirs.values())
+    return float(max((ours[name] - theirs[name]).abs().max() for name in theirs) / scale)

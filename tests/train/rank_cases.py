@@ -1,0 +1,113 @@
+"""What two ranks do in `test_learner_ranks`, each in a process of its own."""
+
+import socket
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from easyvideor1.train.interfaces import TrainExample
+from easyvideor1.train.learner import RankLearner
+from easyvideor1.train.sharding import join_process_group
+from tests.train.policy_cases import (
+    family_at,
+    gradients_of,
+    group,
+    make_learner,
+    trainable_learner,
+)
+
+SHARES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "image / text": (("image",), ("text",)),
+    "text / video": (("text",), ("video",)),
+    "image and video / image": (("image and video",), ("image",)),
+    "text / text": (("text",), ("other text",)),
+    "video / nothing": (("video",), ()),
+    "three groups / one": (("text", "image and video", "other video"), ("other text",)),
+}
+"""Kinds of prompts on rank 0 and on rank 1."""
+
+SMALL_BATCHES = 120
+"""Tokens: the last of these shares is then several micro-batches against one."""
+
+
+def share_of(model_path: Path, names: tuple[str, ...]) -> list[TrainExample]:
+    family = family_at(model_path)
+    return [e for name in names for e in group(family, name, (5, 9, 2), seed=len(name))]
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def run_rank(rank: int, port: int, model_path: Path, folder: Path) -> None:
+    """Writes what this rank saw to `folder/rank<rank>.pt`."""
+    torch.set_num_threads(1)
+    join_process_group(rank=rank, world_size=2, host="127.0.0.1", port=port)
+    results = {
+        "gradients": _gradients(rank, model_path),
+        "weights": dict(make_learner(model_path, ranks=2).gather_weights()),
+        "logprobs": make_learner(model_path).logprobs(
+            share_of(model_path, SHARES["image / text"][rank])
+        ),
+        **_save_and_continue(rank, model_path, folder),
+    }
+    torch.save(results, folder / f"rank{rank}.pt")
+    dist.destroy_process_group()
+
+
+def _gradients(rank: int, model_path: Path) -> dict:
+    learner = make_learner(model_path, micro_batch_tokens=SMALL_BATCHES)
+    return {
+        name: gradients_of(learner, share_of(model_path, shares[rank]))
+        for name, shares in SHARES.items()
+    }
+
+
+def updates(rank: int, model_path: Path) -> list[list[TrainExample]]:
+    """This rank's share of four updates."""
+    return [share_of(model_path, shares[rank]) for shares in list(SHARES.values())[:4]]
+
+
+def _save_and_continue(rank: int, model_path: Path, folder: Path) -> dict:
+    """Two updates, save, two more; and the last two again in a fresh learner that loads."""
+    steps = updates(rank, model_path)
+    straight = trainable_learner(model_path)
+    metrics = [straight.update(step) for step in steps[:2]]
+    straight.save(folder / "checkpoint")
+    saved_random = torch.get_rng_state()
+    metrics += [straight.update(step) for step in steps[2:]]
+    torch.manual_seed(99)
+
+    resumed = trainable_learner(model_path)
+    resumed.load(folder / "checkpoint")
+    random_is_restored = torch.equal(torch.get_rng_state(), saved_random)
+    resumed_metrics = [resumed.update(step) for step in steps[2:]]
+    resumed.export(folder / "export")
+    return {
+        "metrics": metrics,
+        "resumed_metrics": resumed_metrics,
+        "random_is_restored": random_is_restored,
+        "state_is_equal": same_state(straight, resumed),
+        "final_weights": dict(resumed.gather_weights()),
+    }
+
+
+def same_state(one: RankLearner, other: RankLearner) -> bool:
+    """Whether weights and optimizer are equal to the last bit, on this rank's share."""
+    pairs = zip(one.model.parameters(), other.model.parameters(), strict=True)
+    for mine, theirs in pairs:
+        if not torch.equal(_local(mine), _local(theirs)):
+            return False
+        moments, their_moments = one.optimizer.state[mine], other.optimizer.state[theirs]
+        if moments.keys() != their_moments.keys() or not moments:
+            return False
+        if not all(torch.equal(_local(moments[k]), _local(their_moments[k])) for k in moments):
+            return False
+    return one.num_updates == other.num_updates
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor

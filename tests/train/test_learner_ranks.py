@@ -1,0 +1,94 @@
+"""Two ranks over gloo against one process: same gradients, same log-probs, same checkpoints."""
+
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+from transformers import AutoModelForImageTextToText
+
+from tests.train.policy_cases import (
+    gradients_of,
+    largest_difference,
+    make_learner,
+    trainable_learner,
+)
+from tests.train.rank_cases import SHARES, free_port, run_rank, share_of, updates
+
+DEADLINE_S = 240
+
+
+@pytest.fixture(scope="module")
+def folder(sharp_model_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the two ranks left what they saw."""
+    folder = tmp_path_factory.mktemp("ranks")
+    context = mp.spawn(run_rank, args=(free_port(), sharp_model_path, folder), nprocs=2, join=False)
+    deadline = time.monotonic() + DEADLINE_S
+    try:
+        while not context.join(timeout=5):
+            assert time.monotonic() < deadline, "a rank waits in a collective for the other"
+    finally:
+        for process in context.processes:
+            process.kill()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ranks(folder: Path) -> list[dict]:
+    return [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in (0, 1)]
+
+
+@pytest.mark.parametrize("name", SHARES)
+def test_the_gradient_is_that_of_one_process_on_the_same_batch(sharp_model_path, ranks, name):
+    """Whatever media each rank has: none waits for the other, and the mean is over all tokens."""
+    together = share_of(sharp_model_path, SHARES[name][0] + SHARES[name][1])
+    expected, expected_metrics = gradients_of(make_learner(sharp_model_path), together)
+    for rank in ranks:
+        gradients, metrics = rank["gradients"][name]
+        assert largest_difference(gradients, expected) < 1e-5
+        assert metrics == pytest.approx(expected_metrics, rel=1e-5)
+
+
+def test_log_probs_are_those_of_one_process(sharp_model_path, ranks):
+    learner = make_learner(sharp_model_path)
+    for rank, names in zip(ranks, SHARES["image / text"], strict=True):
+        expected = learner.logprobs(share_of(sharp_model_path, names))
+        for ours, theirs in zip(rank["logprobs"], expected, strict=True):
+            assert ours == pytest.approx(theirs, abs=1e-5)
+
+
+def test_gathered_weights_are_the_checkpoint_and_only_rank_0_has_them(sharp_model_path, ranks):
+    model = AutoModelForImageTextToText.from_pretrained(sharp_model_path, dtype=torch.float32)
+    expected = model.state_dict()
+    assert ranks[0]["weights"].keys() == expected.keys()
+    assert all(torch.equal(ranks[0]["weights"][name], expected[name]) for name in expected)
+    assert ranks[1]["weights"] == {}
+
+
+def test_a_resumed_run_equals_an_uninterrupted_one_to_the_last_bit(ranks):
+    for rank in ranks:
+        assert rank["resumed_metrics"] == rank["metrics"][2:]
+        assert rank["state_is_equal"]
+        assert rank["random_is_restored"]
+    assert ranks[0]["metrics"] == ranks[1]["metrics"]
+
+
+def test_one_rank_continues_what_two_saved(sharp_model_path, folder, ranks):
+    learner = trainable_learner(sharp_model_path)
+    learner.load(folder / "checkpoint")
+    assert learner.num_updates == 2
+    shares = [updates(rank, sharp_model_path) for rank in (0, 1)]
+    for step in (2, 3):
+        metrics = learner.update([*shares[0][step], *shares[1][step]])
+        expected = ranks[0]["metrics"][step]
+        assert metrics["learner/loss"] == pytest.approx(expected["learner/loss"], rel=1e-3)
+        assert metrics["learner/lr"] == expected["learner/lr"]
+    for name, value in learner.gather_weights():
+        torch.testing.assert_close(value, ranks[0]["final_weights"][name], atol=2e-5, rtol=0)
+
+
+def test_the_exported_folder_holds_the_gathered_weights(folder, ranks):
+    model = AutoModelForImageTextToText.from_pretrained(folder / "export", dtype=torch.float32)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, ranks[0]["final_weights"][name])

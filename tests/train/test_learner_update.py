@@ -1,0 +1,273 @@
+"""One update on one rank: what it computes, what it refuses, what it reports."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from easyvideor1.preprocess.families.base import FamilyAdapter
+from easyvideor1.schema.errors import UserError
+from easyvideor1.schema.records import Source
+from easyvideor1.train.config import OptimizerConfig, Schedule
+from easyvideor1.train.interfaces import TrainExample
+from easyvideor1.train.learner import RankLearner, divide
+from easyvideor1.train.optimizer import learning_rate
+from tests.train.policy_cases import (
+    all_groups,
+    answer_ids,
+    example,
+    family_at,
+    gradients_of,
+    group,
+    largest_difference,
+    make_learner,
+)
+
+FAST = OptimizerConfig(lr=1e-3)
+
+
+@pytest.fixture(scope="module")
+def family(sharp_model_path: Path) -> FamilyAdapter:
+    return family_at(sharp_model_path)
+
+
+@pytest.fixture
+def learner(sharp_model_path: Path) -> RankLearner:
+    return make_learner(sharp_model_path, optimizer=FAST)
+
+
+def sampled(learner: RankLearner, examples: list[TrainExample], shift: float = 0.0):
+    """The examples as an engine with these weights returns them, its log-probs off by `shift`."""
+    return [
+        replace(
+            one,
+            completion=replace(
+                one.completion,
+                segments=(
+                    replace(one.completion.segments[0], logprobs=tuple(x + shift for x in values)),
+                ),
+            ),
+        )
+        for one, values in zip(examples, learner.logprobs(examples), strict=True)
+    ]
+
+
+def weights_of(learner: RankLearner) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in learner.gather_weights()}
+
+
+def test_the_gradient_does_not_depend_on_the_micro_batches(learner, family):
+    examples = all_groups(family)
+    whole, metrics = gradients_of(learner, examples)
+    for max_tokens in (1, 90, 300):
+        learner.config.micro_batch_tokens = max_tokens
+        cut, cut_metrics = gradients_of(learner, examples)
+        assert largest_difference(cut, whole) < 1e-5
+        assert cut_metrics == pytest.approx(metrics, rel=1e-5)
+
+
+def test_the_loss_is_the_mean_over_all_tokens_of_the_batch(learner, family):
+    """Against a plain sum over sequences: long answers count as many tokens as they have."""
+    examples = all_groups(family, lengths=(12, 1, 3))
+    _, metrics = gradients_of(learner, examples)
+    tokens = [len(one.completion.token_ids) for one in examples]
+    # At a ratio of 1 the loss of a token is minus its advantage.
+    expected = -sum(one.advantage * n for one, n in zip(examples, tokens, strict=True)) / sum(
+        tokens
+    )
+    assert metrics["learner/loss"] == pytest.approx(expected)
+    assert metrics["learner/trained_tokens"] == sum(tokens)
+
+
+def test_the_imitation_loss_weighs_each_token(learner, family):
+    ids = answer_ids(family, 5, seed=3)
+    weights = [0.0, 1.0, 8.0, 1.0, 0.5]
+    one = example(family, "video", ids, token_weights=weights, source=Source.offline)
+    other = example(family, "text", ids[:2])
+    [ours, theirs] = learner.logprobs([one, other])
+    expected = -(sum(w * x for w, x in zip(weights, ours, strict=True)) + sum(theirs)) / 12.5
+    _, metrics = gradients_of(learner, [one, other], "sft")
+    assert metrics["learner/loss"] == pytest.approx(expected, rel=1e-5)
+    assert metrics["learner/offline_share"] == pytest.approx(10.5 / 12.5)
+    assert metrics["learner/trained_tokens"] == 6
+    assert "learner/ratio_mean" not in metrics
+
+
+def test_on_policy_the_ratio_is_one_and_nothing_is_clipped(learner, family):
+    metrics = learner.update(sampled(learner, all_groups(family)))
+    assert metrics["learner/ratio_mean"] == pytest.approx(1.0, abs=1e-4)
+    assert metrics["learner/clip_low_fraction"] == 0
+    assert metrics["learner/clip_high_fraction"] == 0
+    assert metrics["learner/mismatch_kl"] < 1e-8
+    assert metrics["learner/mismatch_max"] < 1e-4
+
+
+def test_a_sampler_that_disagrees_shows_in_ratio_clipping_and_mismatch(learner, family):
+    examples = sampled(learner, group(family, "video", (4, 4), advantage=1.0), shift=-0.5)
+    metrics = learner.update(examples)
+    ratio = torch.tensor(0.5).exp().item()
+    assert metrics["learner/ratio_mean"] == pytest.approx(ratio, rel=1e-3)
+    assert metrics["learner/clip_high_fraction"] == 1.0
+    assert metrics["learner/mismatch_max"] == pytest.approx(0.5, abs=1e-3)
+    assert metrics["learner/mismatch_kl"] == pytest.approx(ratio - 1 - 0.5, rel=1e-2)
+
+
+def test_offline_answers_without_log_probs_count_as_just_sampled(learner, family):
+    policy = sampled(learner, group(family, "video", (4, 6)))
+    offline = group(family, "video", (10,), seed=7, source=Source.offline)
+    metrics = learner.update([*policy, *offline])
+    assert metrics["learner/offline_share"] == pytest.approx(0.5)
+    assert metrics["learner/ratio_mean"] == pytest.approx(1.0, abs=1e-4)
+    assert metrics["learner/mismatch_max"] < 1e-4  # of sampled tokens alone
+
+
+def test_several_updates_per_rollout_keep_the_old_log_probs(sharp_model_path, family):
+    learner = make_learner(sharp_model_path, optimizer=FAST, updates_per_rollout=2)
+    first = sampled(learner, group(family, "video", (6, 6), seed=1, advantage=1.0))
+    second = group(family, "video", (6, 6), seed=2, advantage=1.0, source=Source.offline)
+    before = torch.tensor(learner.logprobs(second))
+    metrics = learner.update([*first, *second])
+    assert learner.num_updates == 2
+
+    one_step = make_learner(sharp_model_path, optimizer=FAST)
+    one_step.update(first)
+    ratio = (torch.tensor(one_step.logprobs(second)) - before).exp()
+    assert (ratio - 1).abs().max() > 1e-2
+    # The second step sees the weights of the first; in the first all ratios are 1.
+    assert metrics["learner/ratio_mean"] == pytest.approx((1 + ratio.mean().item()) / 2, rel=1e-4)
+
+
+def test_answers_with_tokens_that_may_not_be_sampled_are_left_out_by_name(learner, family, caplog):
+    good = group(family, "video", (4,))
+    placeholder = family.processor.video_token_id
+    bad = [
+        example(family, "text", [placeholder, *answer_ids(family, 3, 1)]),
+        example(family, "image", [10**7]),
+        example(family, "other text", []),
+    ]
+    metrics = learner.update([*good, *bad])
+    assert metrics["learner/refused_completions"] == 3
+    assert metrics["learner/trained_tokens"] == 4
+    assert f"sample text is left out: token id {placeholder} may not stand in it" in caplog.text
+    assert "sample image is left out: token id 10000000" in caplog.text
+    assert "sample other text is left out: it has no token to train on" in caplog.text
+
+
+def test_an_update_without_any_token_is_refused(learner, family):
+    with pytest.raises(ValueError, match="nothing to train on"):
+        learner.update([example(family, "text", [])])
+
+
+def test_a_gradient_that_is_not_finite_changes_nothing_and_is_counted(learner, family, caplog):
+    before = weights_of(learner)
+    metrics = learner.update(group(family, "video", (4,), advantage=float("inf")))
+    assert metrics["learner/skipped_updates"] == 1
+    assert "update skipped" in caplog.text
+    after = weights_of(learner)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert learner.update(group(family, "video", (4,)))["learner/skipped_updates"] == 1
+    assert learner.num_updates == 1
+
+
+def test_the_gradient_is_clipped_to_the_norm_asked_for(sharp_model_path, family):
+    learner = make_learner(sharp_model_path, optimizer=OptimizerConfig(lr=1e-3, max_grad_norm=0.5))
+    gradients, metrics = gradients_of(learner, all_groups(family))
+    norm = torch.stack([g.norm() for g in gradients.values()]).norm()
+    assert metrics["learner/grad_norm"] > 0.5
+    assert norm.item() == pytest.approx(0.5, rel=1e-4)
+
+
+def test_an_update_raises_what_had_an_advantage_and_lowers_the_rest(learner, family):
+    examples = group(family, "image", (6, 6))  # advantages 1 and -1
+    before = learner.logprobs(examples)
+    learner.update(sampled(learner, examples))
+    after = learner.logprobs(examples)
+    assert sum(after[0]) > sum(before[0])
+    assert sum(after[1]) < sum(before[1])
+
+
+def test_imitation_learns_the_answers(learner, family):
+    learner.begin(OptimizerConfig(lr=3e-3, warmup_updates=2), total_updates=None)
+    examples = [
+        example(family, name, answer_ids(family, 4, seed), source=Source.offline)
+        for seed, name in enumerate(("video", "image", "text"))
+    ]
+    losses = [learner.update(examples, "sft")["learner/loss"] for _ in range(30)]
+    assert losses[-1] < 0.2 * losses[0]
+
+
+def test_a_frozen_vision_tower_stays_as_it_is(sharp_model_path, family):
+    learner = make_learner(sharp_model_path, optimizer=FAST, freeze_vision=True)
+    before = weights_of(learner)
+    learner.update(all_groups(family))
+    changed = {n for n, value in weights_of(learner).items() if not torch.equal(value, before[n])}
+    assert changed
+    assert not {name for name in changed if ".visual." in name}
+
+
+def test_recomputed_activations_give_the_same_gradients_and_names(
+    sharp_model_path, family, learner
+):
+    examples = all_groups(family)
+    recomputing = make_learner(sharp_model_path, activation_checkpointing=True)
+    stored, _ = gradients_of(learner, examples)
+    recomputed, _ = gradients_of(recomputing, examples)
+    plain = {name.replace("_checkpoint_wrapped_module.", ""): g for name, g in recomputed.items()}
+    assert largest_difference(plain, stored) < 1e-6
+    assert dict(recomputing.gather_weights()).keys() == dict(learner.gather_weights()).keys()
+
+
+def test_weights_have_the_names_of_the_checkpoint_and_the_tied_head(learner, sharp_model_path):
+    weights = dict(learner.gather_weights())
+    assert weights.keys() == learner.model.hf.state_dict().keys()
+    assert torch.equal(
+        weights["lm_head.weight"], weights["model.language_model.embed_tokens.weight"]
+    )
+
+
+def test_a_model_with_dropout_is_refused_by_field(sharp_model_path, tmp_path):
+    folder = tmp_path / "dropout"
+    shutil.copytree(sharp_model_path, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["text_config"]["attention_dropout"] = 0.1
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=r"text_config\.attention_dropout is 0\.1"):
+        make_learner(folder)
+
+
+def test_low_precision_without_a_process_group_is_refused(sharp_model_path):
+    from easyvideor1.train.sharding import shard
+
+    learner = make_learner(sharp_model_path)
+    with pytest.raises(UserError, match=r"model\.dtype"):
+        shard(learner.model, torch.device("cpu"), "bfloat16")
+    with pytest.raises(UserError, match="float16 cannot be trained"):
+        shard(learner.model, torch.device("cpu"), "float16")
+
+
+def test_the_learning_rate_warms_up_and_follows_the_cosine():
+    config = OptimizerConfig(lr=1.0, warmup_updates=4, schedule=Schedule.cosine, min_lr_ratio=0.1)
+    rates = [learning_rate(config, update, total_updates=14) for update in range(16)]
+    assert rates[:5] == pytest.approx([0.25, 0.5, 0.75, 1.0, 1.0])
+    assert rates[9] == pytest.approx(0.55)  # half-way between 1 and 0.1
+    assert rates[14:] == pytest.approx([0.1, 0.1])
+    constant = OptimizerConfig(lr=2.0, warmup_updates=2)
+    assert [learning_rate(constant, u, None) for u in range(4)] == [1.0, 2.0, 2.0, 2.0]
+
+
+def test_a_cosine_without_an_end_is_refused_when_the_phase_begins(learner):
+    with pytest.raises(UserError, match="schedule=cosine needs the total number of updates"):
+        learner.begin(OptimizerConfig(schedule=Schedule.cosine), total_updates=None)
+
+
+def test_a_share_holds_whole_groups_and_every_example_once(family):
+    examples = all_groups(family)
+    shares = divide(examples, 2)
+    assert sorted(id(e) for share in shares for e in share) == sorted(id(e) for e in examples)
+    names = [{e.sample.id for e in share} for share in shares]
+    assert not names[0] & names[1]
+    assert abs(len(shares[0]) - len(shares[1])) <= 3
+    assert divide(examples[:1], 2) == [[examples[0]], []]

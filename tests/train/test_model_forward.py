@@ -1,0 +1,182 @@
+"""Log-probs against the plain model of transformers, teacher-forced, one sequence at a time."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForImageTextToText
+from transformers.video_utils import VideoMetadata
+
+from easyvideor1.schema.records import MediaKind
+from easyvideor1.train.interfaces import TrainExample
+from easyvideor1.train.learner import RankLearner
+from tests.train.policy_cases import (
+    CLIPS,
+    all_groups,
+    answer_ids,
+    family_at,
+    gradients_of,
+    group,
+    largest_difference,
+    make_learner,
+)
+
+
+@pytest.fixture(scope="module")
+def learner(sharp_model_path: Path) -> RankLearner:
+    return make_learner(sharp_model_path)
+
+
+@pytest.fixture(scope="module")
+def plain_model(sharp_model_path: Path):
+    return AutoModelForImageTextToText.from_pretrained(sharp_model_path, dtype=torch.float32)
+
+
+def plain_logits(model, family, one: TrainExample) -> torch.Tensor:
+    """[answer, vocabulary] from transformers' own processor, positions and forward."""
+    about, processor = one.sample, family.processor
+    clips = CLIPS[about.id]
+    text = family.tokenizer.decode(one.prompt_token_ids)
+    images = [torch.tensor(c.frames[0]) for c in clips if c.kind is MediaKind.image]
+    videos = [c for c in clips if c.kind is MediaKind.video]
+    inputs = processor(
+        text=[text],
+        images=images or None,
+        videos=[torch.tensor(c.frames) for c in videos] or None,
+        video_metadata=[
+            VideoMetadata(
+                fps=c.metadata.source_fps,
+                total_num_frames=c.metadata.total_frames,
+                frames_indices=list(c.metadata.frame_indices),
+            )
+            for c in videos
+        ]
+        or None,
+        images_kwargs={"do_resize": False},
+        videos_kwargs={"do_resize": False, "do_sample_frames": False},
+        return_tensors="pt",
+    )
+    answer = torch.tensor([one.completion.token_ids])
+    prompt_length = inputs["input_ids"].shape[1]
+    inputs["input_ids"] = torch.cat([inputs["input_ids"], answer], dim=1)
+    inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+    if "mm_token_type_ids" in inputs:
+        kinds = inputs["mm_token_type_ids"]
+        inputs["mm_token_type_ids"] = torch.cat([kinds, torch.zeros_like(answer)], dim=1)
+    with torch.no_grad():
+        logits = model(**inputs, use_cache=False).logits[0]
+    return logits[prompt_length - 1 : -1].float()
+
+
+def sampling_logprobs(logits: torch.Tensor, family, temperature: float) -> torch.Tensor:
+    """[answer, vocabulary] of the distribution that rollouts draw from."""
+    logits = logits / temperature
+    logits[:, list(family.forbidden_token_ids)] = -torch.inf
+    return logits.log_softmax(-1)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("name", CLIPS)
+def test_log_probs_and_entropy_are_those_of_the_plain_model(
+    sharp_model_path, plain_model, name, temperature
+):
+    family = family_at(sharp_model_path)
+    learner = make_learner(sharp_model_path, temperature=temperature)
+    [one] = group(family, name, (8,))
+    expected = sampling_logprobs(plain_logits(plain_model, family, one), family, temperature)
+    chosen = expected.gather(1, torch.tensor(one.completion.token_ids)[:, None])[:, 0]
+    assert chosen.std() > 0.5  # the model is sharp enough to tell right from wrong
+    [ours] = learner.logprobs([one])
+    torch.testing.assert_close(torch.tensor(ours), chosen, atol=2e-5, rtol=0)
+
+    [batch] = learner._batches([one])
+    entropy = torch.distributions.Categorical(logits=expected.nan_to_num(neginf=-1e9)).entropy()
+    torch.testing.assert_close(learner.model(batch).entropy, entropy, atol=1e-5, rtol=1e-5)
+
+
+def test_the_plain_model_reads_the_same_prompt(sharp_model_path):
+    """Guards the reference above: the decoded prompt must tokenise back to the same ids."""
+    family = family_at(sharp_model_path)
+    for one in all_groups(family, lengths=(3,)):
+        text = family.tokenizer.decode(one.prompt_token_ids)
+        assert family.tokenizer(text, add_special_tokens=False)["input_ids"] == list(
+            one.prompt_token_ids
+        )
+
+
+def test_padded_batches_give_the_log_probs_of_single_sequences(sharp_model_path, learner):
+    examples = all_groups(family_at(sharp_model_path))
+    together = learner.logprobs(examples)
+    for one, ours in zip(examples, together, strict=True):
+        [alone] = learner.logprobs([one])
+        torch.testing.assert_close(torch.tensor(ours), torch.tensor(alone), atol=1e-5, rtol=0)
+
+
+def test_the_vision_tower_runs_once_per_forward_and_sees_each_medium_once(
+    sharp_model_path, learner
+):
+    family = family_at(sharp_model_path)
+    calls = []
+    hook = learner.model.hf.model.visual.register_forward_pre_hook(
+        lambda module, args: calls.append(args[0].shape[0])
+    )
+    cases = {
+        "video and text": [*group(family, "video", (3, 4, 5)), *group(family, "text", (3,))],
+        "image and video": group(family, "image and video", (3, 4)),
+        "text": group(family, "text", (3,)),
+    }
+    batches = {name: list(learner._batches(examples)) for name, examples in cases.items()}
+    for [batch] in batches.values():
+        learner.model(batch)
+    hook.remove()
+    video, both = batches["video and text"][0], batches["image and video"][0]
+    assert calls == [
+        sum(len(slot.pixel_values) for slot in video.media),
+        sum(len(slot.pixel_values) for slot in both.media),
+        4,  # the smallest grid there is, for a batch without media
+    ]
+    assert len(video.media) == 1
+    assert len(both.media) == 2
+
+
+def test_every_parameter_has_a_gradient_also_without_media(sharp_model_path, learner):
+    gradients, _ = gradients_of(learner, group(family_at(sharp_model_path), "text", (4,)))
+    assert gradients.keys() == dict(learner.model.hf.named_parameters()).keys()
+    vision = [tensor for name, tensor in gradients.items() if ".visual." in name]
+    assert vision
+    assert not any(tensor.any() for tensor in vision)
+
+
+def test_features_of_a_shared_medium_get_the_gradient_of_all_its_answers(sharp_model_path, learner):
+    """One batch, where the video is encoded once, against one sequence at a time."""
+    examples = group(family_at(sharp_model_path), "video", (5, 9, 2, 7))
+    together, _ = gradients_of(learner, examples)
+    learner.config.micro_batch_tokens = 1
+    alone, _ = gradients_of(learner, examples)
+    learner.config.micro_batch_tokens = 16_384
+    assert largest_difference(together, alone) < 1e-5
+
+
+def test_a_chunked_head_changes_neither_log_probs_nor_gradients(sharp_model_path, learner):
+    examples = all_groups(family_at(sharp_model_path))
+    whole, whole_metrics = gradients_of(learner, examples)
+    learner.model.logits_chunk_tokens = 7
+    chunked, chunked_metrics = gradients_of(learner, examples)
+    learner.model.logits_chunk_tokens = learner.config.logits_chunk_tokens
+    assert largest_difference(chunked, whole) < 1e-5
+    assert chunked_metrics["learner/entropy"] == pytest.approx(whole_metrics["learner/entropy"])
+
+
+def test_forbidden_tokens_have_no_probability(sharp_model_path, learner):
+    family = family_at(sharp_model_path)
+    [batch] = learner._batches(group(family, "video", (4,)))
+    forbidden = torch.full_like(batch.target_ids, family.processor.video_token_id)
+    hidden = torch.randn(len(forbidden), learner.model.hf.lm_head.in_features)
+    assert learner.model._score(hidden, forbidden).logprobs.exp().sum() == 0
+
+
+def test_answers_never_hold_what_may_not_be_sampled(sharp_model_path):
+    """Guards the cases of these tests."""
+    family = family_at(sharp_model_path)
+    drawn = {token for seed in range(50) for token in answer_ids(family, 9, seed)}
+    assert not drawn & set(family.forbidden_token_ids)
