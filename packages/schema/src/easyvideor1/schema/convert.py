@@ -40,6 +40,7 @@ READER_VERSION = 1
 
 ROWS_PER_BATCH = 1024
 DETECTION_ROWS = 20
+BAR_DELAY_S = 1.0  # small files need no bar
 SHOWN = 200  # characters of a bad value that are kept for its message
 _RACY_NS = 2_000_000_000  # a file may change within one tick of its modification time
 
@@ -97,7 +98,7 @@ def _write(
         unit_scale=True,
         desc=f"reading {path.name}",
         disable=not progress,
-        delay=1.0,  # small files need no bar
+        delay=BAR_DELAY_S,
         mininterval=0.2 if sys.stderr.isatty() else 10.0,  # a log file keeps every update
     )
     errors: list[DataError] = []
@@ -125,8 +126,10 @@ def _open(
 ) -> tuple[Context, Iterator[RawRow]]:
     rows = raw_rows(path, bar.update)
     first = list(islice(rows, DETECTION_ROWS))
+    if not first:
+        raise UserError(f"{path} holds no rows")
     if format == "auto":
-        format = detect(path, [values for _, values in first if isinstance(values, dict)])
+        format = _detect(path, first)
 
     def store_image(data: bytes, name: str) -> str:
         target = draft / "images" / name
@@ -136,6 +139,14 @@ def _open(
 
     context = Context(path=path, format=format, problem_type=problem_type, store_image=store_image)
     return context, chain(first, rows)
+
+
+def _detect(path: Path, first: list[RawRow]) -> str:
+    readable = [values for _, values in first if isinstance(values, dict)]
+    unreadable = [error for _, error in first if isinstance(error, DataError)]
+    if unreadable and not readable:
+        raise unreadable[0]
+    return detect(path, readable)
 
 
 def _parsed(

@@ -89,7 +89,8 @@ def total_units(path: Path) -> tuple[int, str]:
     if path.suffix == ".parquet":
         import pyarrow.parquet as pq
 
-        return pq.read_metadata(path).num_rows, " rows"
+        with _readable(path):
+            return pq.read_metadata(path).num_rows, " rows"
     return sum(batch.num_rows for batch in arrow_batches(path)), " rows"
 
 
