@@ -13,7 +13,7 @@ from easyvideor1.preprocess.families.base import FamilyAdapter
 from easyvideor1.preprocess.families.tiny import build
 from easyvideor1.schema.records import Completion, Sample, Segment, Source
 from easyvideor1.train.config import AlgorithmConfig, LearnerConfig, OptimizerConfig
-from easyvideor1.train.interfaces import TrainExample
+from easyvideor1.train.interfaces import Objective, TrainExample
 from easyvideor1.train.learner import RankLearner
 from tests.clips import image, sample_about, video
 
@@ -131,7 +131,9 @@ def trainable_learner(path: Path) -> RankLearner:
     )
 
 
-def gradients_of(learner: RankLearner, examples: list[TrainExample], objective="policy"):
+def gradients_of(
+    learner: RankLearner, examples: list[TrainExample], objective: Objective = "policy"
+) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
     """Gradient by parameter name as one update would apply it, and the metrics; changes nothing."""
     learner._apply = lambda grad_norm: None  # type: ignore[method-assign]
     try:

@@ -24,6 +24,7 @@ def folder(sharp_model_path: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     """Where the two ranks left what they saw."""
     folder = tmp_path_factory.mktemp("ranks")
     context = mp.spawn(run_rank, args=(free_port(), sharp_model_path, folder), nprocs=2, join=False)
+    assert context is not None  # since it need not join
     deadline = time.monotonic() + DEADLINE_S
     try:
         while not context.join(timeout=5):

@@ -65,6 +65,7 @@ def test_at_a_ratio_of_one_the_gradient_is_that_of_reinforce():
     clipped_surrogate(
         logprobs, logprobs.detach(), advantages, low=0.2, high=0.28
     ).loss_T.sum().backward()
+    assert logprobs.grad is not None
     assert torch.equal(logprobs.grad, -advantages)
 
 
@@ -73,6 +74,7 @@ def test_a_hopeless_disagreement_stays_finite():
     result = clipped_surrogate(logprobs, tensor(-2000.0), tensor(-1.0), low=0.2, high=0.28)
     result.loss_T.sum().backward()
     assert result.loss_T.isfinite().all()
+    assert logprobs.grad is not None
     assert logprobs.grad.isfinite().all()
 
 

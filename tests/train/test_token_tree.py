@@ -94,7 +94,7 @@ def test_token_weights_of_another_length_are_refused(family):
 @pytest.mark.parametrize("max_tokens", [1, 100, 250, 10_000])
 def test_packing_keeps_the_budget_and_every_branch_once(family, max_tokens):
     examples = all_groups(family, lengths=(5, 9, 2, 30, 1))
-    seen = []
+    seen: list[int] = []
     for forest in pack(trees_of(examples, family), max_tokens):
         batch = to_batch(forest, pad_token_id=0)
         rows, columns = batch.input_ids.shape
@@ -102,6 +102,7 @@ def test_packing_keeps_the_budget_and_every_branch_once(family, max_tokens):
         for tree in forest:
             for leaf in tree.leaves():
                 index = tree.segments[leaf].example
+                assert index is not None
                 seen.append(index)
                 tail = tree.branch(leaf)[-1].token_ids.tolist()
                 assert tail == examples[index].completion.token_ids

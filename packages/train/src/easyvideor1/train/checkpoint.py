@@ -1,19 +1,14 @@
-"""Checkpoints: what a rank writes, and folders that are either complete or not there.
+"""What a rank writes into a checkpoint: weights, optimizer, random state and progress.
 
-`save_rank` and `load_rank` move weights, optimizer and random states through
-torch.distributed.checkpoint, on one rank or many. `commit`, `find` and `prune` handle the folders
-around them; the process that drives the run calls these.
+Through torch.distributed.checkpoint, on one rank or many. The folder around it, which is complete
+or not there, is `run_folder`'s; called by `learner.RankLearner`.
 """
 
 import json
-import os
-import shutil
 import warnings
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -23,28 +18,13 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 
 from easyvideor1.schema.errors import UserError
 
-MANIFEST = "checkpoint.json"
-FORMAT = 1
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Checkpoint:
-    """A complete checkpoint folder and what its manifest says."""
-
-    path: Path
-    step: int
-    score: float | None = None
-    """Validation score of these weights; higher is better."""
-    state: dict[str, Any] = field(default_factory=dict)
-    """What the caller keeps with it, JSON-serialisable."""
-
 
 def save_rank(
     folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, progress: dict[str, int]
 ) -> None:
     """Write this rank's share of model and optimizer, its random state, and `progress`.
 
-    Collective. The files are flushed to disk; `commit` seals the folder around them.
+    Collective: when it returns on any rank, all have written.
     """
     rank, world_size = _rank_and_size()
     folder.mkdir(parents=True, exist_ok=True)
@@ -100,98 +80,3 @@ def _single_process_is_meant() -> Generator[None]:
 def _barrier() -> None:
     if dist.is_initialized():
         dist.barrier()
-
-
-def commit(
-    path: Path,
-    write: Callable[[Path], None],
-    *,
-    step: int,
-    score: float | None = None,
-    state: dict[str, Any] | None = None,
-) -> Checkpoint:
-    """Make the checkpoint folder `path`: all of it, or nothing that `find` would see.
-
-    Args:
-        path: the folder; an older one of that name is replaced.
-        write: fills the folder it is given.
-        step: position in the run.
-        score: validation score, for `prune`.
-        state: kept in the manifest.
-    """
-    partial = path.with_name(f".{path.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    write(partial)
-    made = Checkpoint(path=path, step=step, score=score, state=state or {})
-    manifest = {key: value for key, value in asdict(made).items() if key != "path"}
-    (partial / MANIFEST).write_text(json.dumps({"format": FORMAT, **manifest}, indent=2))
-    _flush(partial)
-    if path.exists():
-        _remove(path)
-    partial.rename(path)
-    _flush_folder(path.parent)
-    return made
-
-
-def find(root: Path) -> list[Checkpoint]:
-    """The complete checkpoints in `root`, by step."""
-    manifests = [
-        file for file in root.glob(f"*/{MANIFEST}") if not file.parent.name.startswith(".")
-    ]
-    return sorted((read(file.parent) for file in manifests), key=lambda made: made.step)
-
-
-def read(path: Path) -> Checkpoint:
-    """The checkpoint in the folder `path`.
-
-    Raises:
-        UserError: if there is none, or one of another format.
-    """
-    file = path / MANIFEST
-    if not file.is_file():
-        raise UserError(f"{path} is not a checkpoint: {MANIFEST} is missing")
-    values = json.loads(file.read_text())
-    if (found := values.pop("format", None)) != FORMAT:
-        raise UserError(f"{file} has format {found}, this version reads {FORMAT}")
-    return Checkpoint(path=path, **values)
-
-
-def prune(root: Path, *, keep_last: int, keep_best: int) -> list[Path]:
-    """Remove all but the newest and the best-scored checkpoints; returns what went.
-
-    Of equal scores the earlier step is the better.
-    """
-    made = find(root)
-    scored = [one for one in made if one.score is not None]
-    best = sorted(scored, key=lambda one: (-(one.score or 0.0), one.step))[:keep_best]
-    kept = {one.path for one in [*made[-keep_last:], *best]}
-    gone = [one.path for one in made if one.path not in kept]
-    for path in gone:
-        _remove(path)
-    return gone
-
-
-def _remove(path: Path) -> None:
-    """Renamed first, so that a killed removal leaves nothing that looks complete."""
-    doomed = path.with_name(f".{path.name}.removed")
-    shutil.rmtree(doomed, ignore_errors=True)
-    path.rename(doomed)
-    shutil.rmtree(doomed)
-
-
-def _flush(folder: Path) -> None:
-    """Everything in `folder` reaches the disk before its new name does."""
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            with open(os.path.join(parent, name), "rb") as file:
-                os.fsync(file.fileno())
-        _flush_folder(Path(parent))
-
-
-def _flush_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

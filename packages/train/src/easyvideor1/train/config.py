@@ -119,7 +119,7 @@ class OptimizerConfig:
 
 @dataclass(kw_only=True, slots=True)
 class LearnerConfig:
-    """The `learner` group: how the update is computed. It changes speed and memory, not results."""
+    """The `learner` group: the optimizer, and how the update is computed."""
 
     ranks: int = 1
     """Processes that share the weights; one per GPU, or per core group on a CPU."""

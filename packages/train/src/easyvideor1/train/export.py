@@ -4,14 +4,14 @@ Holds safetensors in the dtype of the original checkpoint, config, generation co
 processor. Called by `learner.RankLearner.export` on rank 0.
 """
 
-import os
 import shutil
 from pathlib import Path
-from tempfile import mkdtemp
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel, ProcessorMixin
+
+from easyvideor1.schema.files import new_folder
 
 
 def write_folder(
@@ -21,7 +21,7 @@ def write_folder(
     processor: ProcessorMixin,
     dtype: torch.dtype,
 ) -> None:
-    """Write `weights` with everything around them to `folder`, all of it or nothing.
+    """Write `weights` with everything around them to `folder`.
 
     Args:
         folder: an older one of that name is replaced.
@@ -30,17 +30,11 @@ def write_folder(
         processor: with its tokenizer.
         dtype: to store the weights in.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
-        _shell(model, weights).to(dtype).save_pretrained(partial)
-        processor.save_pretrained(partial)
-        partial.chmod(0o755)
+    with new_folder(folder) as draft:
+        _shell(model, weights).to(dtype).save_pretrained(draft)
+        processor.save_pretrained(draft)
         if folder.exists():
             shutil.rmtree(folder)
-        os.rename(partial, folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _shell(model: PreTrainedModel, weights: dict[str, Tensor]) -> PreTrainedModel:
