@@ -157,7 +157,7 @@ def _suggestion(wanted: str, root: type) -> str:
     close = [siblings[name] for name in difflib.get_close_matches(leaf, siblings, n=2, cutoff=0.6)]
     # Else the right name in the wrong group, or a misspelt group.
     close = close or [key for key in known if key.rpartition(".")[2] == leaf][:3]
-    close = close or difflib.get_close_matches(wanted, known, n=2, cutoff=0.6)
+    close = close or difflib.get_close_matches(wanted, known, n=2, cutoff=0.8)
     if close:
         return f"Did you mean {' or '.join(close)}?"
     if siblings:
