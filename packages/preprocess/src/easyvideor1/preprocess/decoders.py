@@ -10,6 +10,7 @@ import importlib.metadata
 import logging
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -107,6 +108,15 @@ def _say_pyav(problem: str) -> None:
     _log.warning("decoding with PyAV, because torchcodec does not load: %s", problem)
 
 
+def clean_rate(fps: float) -> float:
+    """`fps` without the noise of its computation, e.g. 12.0 for 12.000000000000002.
+
+    Noise would let the number of frames, which is truncated, differ by one between decoders. All
+    usual rates, 30000/1001 included, have small denominators and come out exactly.
+    """
+    return float(Fraction(fps).limit_denominator(10_000))
+
+
 class TorchcodecVideo:
     """Exact frames: the file is scanned once, without decoding, for the times of all frames."""
 
@@ -122,7 +132,7 @@ class TorchcodecVideo:
         if not metadata.height or not metadata.width:
             raise ValueError("frames of unknown size")
         self.total_frames = metadata.num_frames
-        self.fps = metadata.average_fps
+        self.fps = clean_rate(metadata.average_fps)
         self.height, self.width = metadata.height, metadata.width
 
     def read(self, indices: Sequence[int]) -> "Tensor":
@@ -174,7 +184,7 @@ class PyavVideo:
 
     def _average_fps(self, num_frames: int, duration_s: float) -> float:
         if duration_s > 0:
-            return num_frames / duration_s
+            return clean_rate(num_frames / duration_s)
         if not self._stream.average_rate:
             raise ValueError("no frame rate")
         return float(self._stream.average_rate)
