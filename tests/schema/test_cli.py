@@ -119,7 +119,7 @@ def test_a_job_gets_its_typed_config(demo):
         ),
         (
             ["path=a", "+rollout.size=3"],
-            "unknown key 'rollout.size' in the config. Known in rollout: group_size, note.",
+            "unknown key 'rollout.size' in the config. Did you mean rollout.group_size?",
         ),
         (
             ["path=a", "rollout.group_size=many"],

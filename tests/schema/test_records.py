@@ -61,7 +61,7 @@ def test_problem_types_print_as_their_names():
             "start_s must be 0 or more and finite, got nan",
         ),
         (
-            {"path": "a", "start_s": 3.0, "end_s": 3.0},
+            {"kind": MediaKind.video, "path": "a", "start_s": 3.0, "end_s": 3.0},
             "end_s must lie after start_s, got 3.0 to 3.0",
         ),
         (

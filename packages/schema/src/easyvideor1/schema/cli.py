@@ -154,7 +154,7 @@ def _suggestion(wanted: str, root: type) -> str:
     known = known_keys(root)
     parent, _, leaf = wanted.rpartition(".")
     siblings = {key.rpartition(".")[2]: key for key in known if key.rpartition(".")[0] == parent}
-    close = [siblings[name] for name in difflib.get_close_matches(leaf, siblings, n=2, cutoff=0.6)]
+    close = [siblings[name] for name in difflib.get_close_matches(leaf, siblings, n=2, cutoff=0.65)]
     # Else the right name in the wrong group, or a misspelt group.
     close = close or [key for key in known if key.rpartition(".")[2] == leaf][:3]
     close = close or difflib.get_close_matches(wanted, known, n=2, cutoff=0.8)
