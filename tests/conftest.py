@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from easyvideor1.evaluate import fast_start
 from easyvideor1.preprocess.config import ToyboxConfig
 from easyvideor1.schema import environment
+from tests.live_engine import LiveEngine
 
 # Before any test module imports torch, vllm or ray.
 environment.prepare()
@@ -43,3 +45,24 @@ def toybox_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder,
     )
     return folder
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """The engine's process imports vLLM while the tests before it run."""
+    if any("engine" in getattr(item, "fixturenames", ()) for item in session.items):
+        fast_start.begin()
+
+
+@pytest.fixture(scope="session")
+def session_engine(tiny_model_path: str) -> Generator[LiveEngine]:
+    """One vLLM engine for the whole session; tests ask for `engine`."""
+    live = LiveEngine(tiny_model_path)
+    yield live
+    live.stop()
+
+
+@pytest.fixture
+def engine(session_engine: LiveEngine) -> Generator[LiveEngine]:
+    """A running engine with the weights of `tiny_model_path`, which a test may replace."""
+    yield session_engine
+    session_engine.restore_weights()

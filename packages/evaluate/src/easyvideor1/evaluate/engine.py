@@ -88,6 +88,7 @@ class Engine:
         self._weight_updates = weight_updates
         self._bias = {token: FORBIDDEN_BIAS for token in family.forbidden_token_ids}
         self._gate = _Gate()
+        self._weights_defined = True
 
     @classmethod
     async def start(
@@ -118,12 +119,14 @@ class Engine:
         Raises:
             RequestRefusedError: the request cannot be answered as it is.
             RequestFailedError: the engine failed on it.
-            EngineDiedError: there is no engine any more.
+            EngineDiedError: there is no engine any more, or none with defined weights.
         """
         from vllm.exceptions import VLLMClientError, VLLMServerError
         from vllm.v1.engine.exceptions import EngineDeadError
 
         async with self._gate.request():
+            if not self._weights_defined:
+                raise EngineDiedError("the weights are undefined since a publish failed")
             start = time.perf_counter()
             try:
                 prompt = await self._render(request)
@@ -188,7 +191,7 @@ class Engine:
         """Replace the weights. Requests in flight finish with the old ones, later ones wait.
 
         All caches made by the old weights go: prefix, encoder and processed media. If it raises,
-        the weights are undefined and the engine stays closed.
+        the weights are undefined: requests fail until another publish succeeds.
         """
         from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
 
@@ -197,6 +200,7 @@ class Engine:
         if not self._weight_updates:
             raise ValueError("publish needs an engine started with weight_updates=True")
         async with self._gate.closed():
+            self._weights_defined = False
             # The pause clears all three caches, and the scheduler's view of them, in one call.
             await self._llm.pause_generation(mode="wait", clear_cache=True)
             await self._llm.start_weight_update()
@@ -205,6 +209,7 @@ class Engine:
             await self._llm.finish_weight_update(str(manifest.version))
             await self._llm.resume_generation()
             self.version = manifest.version
+            self._weights_defined = True
 
     async def stop(self) -> None:
         """End the engine process and free its memory."""
@@ -243,15 +248,17 @@ class _Gate:
 
     @asynccontextmanager
     async def closed(self) -> "AsyncIterator[None]":
-        """Wait for the requests inside; opens again only if the body succeeded."""
+        """Wait for the requests inside, keep later ones out."""
         async with self._changed:
             await self._changed.wait_for(lambda: not self._closed)
             self._closed = True
             await self._changed.wait_for(lambda: self._requests == 0)
-        yield
-        async with self._changed:
-            self._closed = False
-            self._changed.notify_all()
+        try:
+            yield
+        finally:
+            async with self._changed:
+                self._closed = False
+                self._changed.notify_all()
 
 
 def _completion(output: "CompletionOutput", version: int) -> Completion:

@@ -8,6 +8,7 @@ engine is spawned as vLLM does it. Called by `engine`, and early by commands tha
 import logging
 import multiprocessing
 import os
+import warnings
 from multiprocessing import forkserver
 
 from easyvideor1.schema import environment
@@ -44,6 +45,8 @@ def quiet() -> None:
         names = names | _EXPECTED_WARNINGS_ON_CPU
     for name in names:
         logging.getLogger(name).setLevel(logging.ERROR)
+    # vLLM's walk over torch.distributed touches a name that torch is about to remove.
+    warnings.filterwarnings("ignore", ".*reduce_op.*", FutureWarning)
 
 
 def begin() -> None:

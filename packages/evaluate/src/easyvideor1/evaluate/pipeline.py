@@ -121,23 +121,26 @@ class Pipeline:
                 continue
             num_bytes = sum(clip.frames.nbytes for clip in clips)
             self._room.take(num_bytes)
-            if self._blank_frames:
-                clips = [blank(clip) for clip in clips]
             tasks.create_task(self._answer_group(group, clips, num_bytes))
 
     async def _answer_group(
         self, group: list[Question], clips: "list[Clip]", num_bytes: int
     ) -> None:
+        media = tuple(media_seen(clip) for clip in clips)
+        if self._blank_frames:
+            clips = [blank(clip) for clip in clips]
         try:
             async with asyncio.TaskGroup() as tasks:
                 for question in group:
-                    tasks.create_task(self._answer(question, clips))
+                    tasks.create_task(self._answer(question, clips, media))
         except* Exception as errors:
             raise errors.exceptions[0] from None
         finally:
             self._room.give_back(num_bytes)
 
-    async def _answer(self, question: Question, clips: "list[Clip]") -> None:
+    async def _answer(
+        self, question: Question, clips: "list[Clip]", media: tuple[dict[str, Any], ...]
+    ) -> None:
         from easyvideor1.evaluate.engine import (
             EngineRequest,
             RequestFailedError,
@@ -150,7 +153,6 @@ class Pipeline:
             clips=clips,
             settings=question.settings,
         )
-        media = [media_seen(clip) for clip in clips]
         try:
             async with self._slots:
                 result = await self._engine.generate(request)
@@ -174,7 +176,6 @@ class Pipeline:
         )
 
     def _finish(self, question: Question, status: PredictionStatus, **fields: Any) -> None:
-        fields["media"] = tuple(fields.get("media", ()))
         prediction = Prediction(
             fingerprint=self._fingerprint,
             sample_id=question.sample.id,

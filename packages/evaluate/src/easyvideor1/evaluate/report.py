@@ -127,7 +127,7 @@ def _card(section: Section, outcome: Outcome, config: ReportConfig) -> _Card:
         prompt="\n".join(part for part in [shown.problem, *lettered, instruction] if part),
         gold=_plain(sample.answer),
         text=prediction.text if prediction else "",
-        extracted=_plain(score.extracted) if score else "",
+        extracted=_plain(score.extracted if score else None),
         detail="; ".join(filter(None, details)),
         prompt_tokens=prediction.prompt_tokens if prediction else 0,
         answer_tokens=len(prediction.token_ids) if prediction else 0,
@@ -142,6 +142,8 @@ def _verdict(outcome: Outcome) -> str:
 
 
 def _plain(value: Any) -> str:
+    if value is None:
+        return "–"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -158,10 +158,11 @@ def _open_questions(
     from easyvideor1.evaluate.protocol import prompt_parts
 
     opened, benchmark = evaluation.opened, evaluation.opened.config
+    by_id = {sample.id: sample for sample in opened.samples}
     done = {
         prediction.key
         for prediction in evaluation.folder.predictions()
-        if not _again(prediction, config, opened)
+        if not _again(prediction, config, evaluation, by_id.get(prediction.sample_id))
     }
     fingerprint, repeats = evaluation.folder.fingerprint, range(benchmark.repeats)
     lost = [
@@ -187,12 +188,21 @@ def _open_questions(
     return [q for q in questions if (fingerprint, q.sample.id, q.repeat) not in done]
 
 
-def _again(prediction: Prediction, config: EvaluateConfig, opened: Opened) -> bool:
+def _again(
+    prediction: Prediction, config: EvaluateConfig, evaluation: Evaluation, sample: Sample | None
+) -> bool:
     """Whether a stored prediction is to be replaced by a new one."""
     from easyvideor1.evaluate.results import FAILED
 
+    if sample is None or sample.id in evaluation.opened.missing:
+        return False
     if prediction.error.startswith(MISSING):
-        return prediction.sample_id not in opened.missing
+        return True
+    if prediction.media:
+        # A video of the same name may have been replaced since.
+        keys = [evaluation.store.key(medium) for medium in sample.media]
+        if keys != [medium["key"] for medium in prediction.media]:
+            return True
     return config.retry_failed and prediction.status in FAILED
 
 
