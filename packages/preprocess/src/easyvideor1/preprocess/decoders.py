@@ -97,10 +97,11 @@ def resolve_decoder(wanted: Decoder) -> str:
 def torchcodec_problem() -> str:
     """Why torchcodec cannot be used here, in one line; empty if it can."""
     try:
-        import torchcodec.decoders  # noqa: F401
+        import torchcodec
     except (ImportError, OSError, RuntimeError) as error:
         return str(error).strip().splitlines()[0]
-    return ""
+    # The import alone says nothing: it succeeds without FFmpeg, for the sake of its image decoders.
+    return "" if torchcodec.ffmpeg_major_version is not None else "it finds no FFmpeg libraries"
 
 
 @functools.cache
