@@ -4,6 +4,7 @@ Nothing waits for ever: an actor that dies fails the calls on it, one that hangs
 """
 
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -59,8 +60,17 @@ class Actors:
         import ray
         from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
+        deadline = time.monotonic() + timeout_s
+        waiting = list(futures)
         try:
-            return ray.get(list(futures), timeout=timeout_s)
+            # One by one as they come: a rank that died leaves the others waiting for it.
+            while waiting:
+                left = max(0.0, deadline - time.monotonic())
+                done, waiting = ray.wait(waiting, num_returns=1, timeout=left)
+                if not done:
+                    raise GetTimeoutError
+                ray.get(done)
+            return ray.get(list(futures))
         except RayTaskError as error:
             if isinstance(error.cause, UserError):
                 raise error.cause from None

@@ -24,6 +24,9 @@ from easyvideor1.schema.files import new_file, new_folder
 from easyvideor1.train.config import TrainConfig
 from easyvideor1.train.interfaces import Learner, Position
 
+FORMAT = 1
+"""Of `state.json`."""
+
 FREE_TO_CHANGE = (
     "run_name",
     "output_dir",
@@ -40,7 +43,10 @@ FREE_TO_CHANGE = (
     "learner.keep_best",
     "learner.threads",
     "learner.timeout_s",
+    "cache",
     "decode.workers",
+    "decode.deadline_s",
+    "decode.retry_quarantined",
 )
 """Settings, or groups of them, that a continued run may change: how long, how often and where."""
 
@@ -52,7 +58,7 @@ class Checkpoint:
     folder: Path
     position: Position
     state: dict[str, Any]
-    """Of the data, JSON as `Checkpointer` wrote it."""
+    """By part of the run, e.g. the data, what its `state()` said."""
 
     @property
     def learner(self) -> Path:
@@ -137,7 +143,10 @@ class RunFolder:
         folder = self.path / "checkpoints" / position.name
         with new_folder(folder) as draft:
             fill(draft)
-            _write_json(draft / "state.json", {"position": asdict(position), **state})
+            _write_json(
+                draft / "state.json",
+                {"format": FORMAT, "position": asdict(position), "parts": dict(state)},
+            )
         return folder
 
     def finish(self, validation: float | None) -> None:
@@ -245,7 +254,8 @@ class Checkpointer:
         self._on_sealed(self._folder.seal(position, state, self._fill))
         keep = self._config.learner
         for old in to_remove(self._folder.checkpoints(), keep.keep_last, keep.keep_best):
-            shutil.rmtree(old.folder)
+            # Out of sight first: a killed removal must not leave what looks like a checkpoint.
+            shutil.rmtree(old.folder.rename(old.folder.with_name(f".{old.folder.name}")))
 
     def _fill(self, folder: Path) -> None:
         self._learner.save(folder / "learner")
@@ -265,9 +275,16 @@ def to_remove(checkpoints: list[Checkpoint], keep_last: int, keep_best: int) -> 
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """The sealed checkpoint in `folder`."""
-    state = json.loads((folder / "state.json").read_text())
-    return Checkpoint(folder=folder, position=Position(**state.pop("position")), state=state)
+    """The sealed checkpoint in `folder`.
+
+    Raises:
+        UserError: if another version of the format wrote it.
+    """
+    stored = json.loads((folder / "state.json").read_text())
+    if stored["format"] != FORMAT:
+        raise UserError(f"{folder} has format {stored['format']}, this version reads {FORMAT}")
+    position = Position(**stored["position"])
+    return Checkpoint(folder=folder, position=position, state=stored["parts"])
 
 
 def own_index(own: list[Checkpoint], chosen: Checkpoint) -> int:

@@ -1,0 +1,100 @@
+"""Calls on Ray actors: results in order, and every kind of failure ends with its reason."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from easyvideor1.preprocess.config import RayConfig
+from easyvideor1.preprocess.ray_session import ray_session
+from easyvideor1.schema.errors import UserError
+from easyvideor1.train.actors import ActorFailedError, Actors, log_to
+
+
+class Worker:
+    """What an engine or a rank may do."""
+
+    def __init__(self, index, log):
+        log_to(log)
+        self.index = index
+
+    def double(self, value):
+        return self.index, 2 * value
+
+    def refuse(self):
+        raise UserError("the prompt is too long; raise max_model_len")
+
+    def fail(self):
+        raise ZeroDivisionError("by hand")
+
+    def hang_or_die(self, die):
+        if die:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.hang()
+
+    def hang(self):
+        time.sleep(60)
+
+    def shout(self, text):
+        os.system(f"echo {text}")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    with ray_session(RayConfig(), num_cpus=2):
+        yield
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("logs")
+
+
+def start_workers(logs: Path) -> Actors:
+    import ray
+
+    remote = ray.remote(Worker).options(num_cpus=0)
+    handles = [remote.remote(i, logs / f"worker_{i}.log") for i in range(2)]
+    return Actors("worker", handles, logs=logs)
+
+
+@pytest.fixture(scope="module")
+def workers(cluster, logs) -> Actors:
+    return start_workers(logs)
+
+
+def test_results_come_in_the_order_of_the_calls(workers):
+    calls = [(1, (10,)), (0, (20,)), (1, (30,))]
+    assert workers.each("double", calls, timeout_s=60) == [(1, 20), (0, 40), (1, 60)]
+    assert workers.all("double", 4, timeout_s=60) == [(0, 8), (1, 8)]
+
+
+def test_an_input_error_stays_an_input_error(workers):
+    with pytest.raises(UserError, match="raise max_model_len"):
+        workers.all("refuse", timeout_s=60)
+
+
+def test_an_error_of_our_own_names_the_actor_the_call_and_the_logs(workers, logs):
+    with pytest.raises(ActorFailedError) as error:
+        workers.all("fail", timeout_s=60)
+    assert "worker: fail failed with ZeroDivisionError('by hand')" in str(error.value)
+    assert str(logs) in str(error.value)
+
+
+def test_what_actors_and_their_children_print_is_kept(workers, logs):
+    workers.all("shout", "hello", timeout_s=60)
+    assert "hello" in (logs / "worker_0.log").read_text()
+
+
+def test_a_dead_actor_ends_the_wait_though_another_one_hangs(cluster, logs):
+    workers = start_workers(logs)
+    with pytest.raises(ActorFailedError, match="worker: a process died during hang_or_die"):
+        workers.each("hang_or_die", [(0, (False,)), (1, (True,))], timeout_s=45)
+
+
+def test_an_actor_that_hangs_meets_its_deadline(workers):
+    with pytest.raises(ActorFailedError, match="worker: hang took longer than 1 s"):
+        workers.all("hang", timeout_s=1)
