@@ -86,7 +86,7 @@ class ArrowCache(FrameCache):
         return sweep(self._folder)
 
     def num_bytes(self) -> int:
-        return sum(path.stat().st_size for path in self._folder.glob("*.arrow"))
+        return sum(path.stat().st_size for path in self._folder.glob("[!.]*.arrow"))
 
     def _place(self, key: str) -> tuple[Path, int] | None:
         if key not in self._places:
@@ -104,7 +104,7 @@ class ArrowCache(FrameCache):
         settled = time.time_ns() - mtime_ns > 2_000_000_000
         if mtime_ns == self._scanned_mtime_ns and settled:
             return
-        for path in sorted(self._folder.glob("*.arrow")):
+        for path in sorted(self._folder.glob("[!.]*.arrow")):
             if path.name in self._indexed:
                 continue
             for position, key in enumerate(_keys_of(path)):

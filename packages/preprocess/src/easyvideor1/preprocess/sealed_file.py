@@ -7,6 +7,7 @@ from the work of a live one. Used by both cache formats.
 import contextlib
 import fcntl
 import os
+import uuid
 from pathlib import Path
 
 from easyvideor1.schema.files import sync_entry
@@ -23,7 +24,8 @@ class SealedFile:
     def __init__(self, path: Path):
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._hidden = path.with_name(_hidden_prefix() + path.name)
+        # A name of its own, because two writers may be after the same path.
+        self._hidden = path.with_name(f"{_hidden_prefix()}{uuid.uuid4().hex[:12]}-{path.name}")
         self.file = self._hidden.open("wb")
         while not _lock(self.file.fileno()):
             self.file.close()

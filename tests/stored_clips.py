@@ -1,0 +1,54 @@
+"""Random clips as the cache stores them. Also run as a program: a writer to be killed."""
+
+import sys
+import time
+
+import numpy as np
+
+from easyvideor1.preprocess.cache import open_cache
+from easyvideor1.preprocess.clip import Clip, ClipMetadata
+from easyvideor1.preprocess.config import CacheConfig, CacheFormat
+from easyvideor1.preprocess.frame_cache import StoredClip, frames_digest
+from easyvideor1.preprocess.keys import key_of
+from easyvideor1.schema.records import MediaKind
+
+
+def stored_clip(number: int, *, num_frames: int = 4, height: int = 64, width: int = 96):
+    """Clip `number` of an endless series; the same number gives the same clip."""
+    settings = {"number": number}
+    rng = np.random.default_rng(number)
+    frames = rng.integers(0, 256, (num_frames, 3, height, width), dtype=np.uint8)
+    metadata = ClipMetadata(
+        source_fps=30000 / 1001,
+        frame_indices=tuple(range(0, 15 * num_frames, 15)),
+        timestamps_s=tuple(i * 15 * 1001 / 30000 for i in range(num_frames)),
+        sample_fps=2.0,
+        total_frames=600,
+        duration_s=20.02,
+        width=2 * width,
+        height=2 * height,
+        decoder="pyav",
+        decoder_version="18.1.0",
+    )
+    return StoredClip(
+        clip=Clip(kind=MediaKind.video, frames=frames, metadata=metadata, key=key_of(settings)),
+        settings=settings,
+        source=f"clips/{number}.mp4",
+        digest=frames_digest(frames),
+    )
+
+
+def write_until_killed(folder: str, format_name: str, shard_bytes: int) -> None:
+    """Add clips 0, 1, 2, … and print each number once it is added."""
+    cache = open_cache(
+        CacheConfig(dir=folder, format=CacheFormat(format_name), shard_bytes=shard_bytes)
+    )
+    writer = cache.writer()
+    for number in range(100_000):
+        writer.add(stored_clip(number))
+        print(number, flush=True)
+        time.sleep(0.001)
+
+
+if __name__ == "__main__":
+    write_until_killed(sys.argv[1], sys.argv[2], int(sys.argv[3]))
