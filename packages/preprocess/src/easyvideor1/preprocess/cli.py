@@ -4,6 +4,7 @@ from tqdm import tqdm
 
 from easyvideor1.preprocess.config import Job, PreprocessConfig, register
 from easyvideor1.schema.cli import run_command
+from easyvideor1.schema.conf import resolve_output
 from easyvideor1.schema.errors import UserError
 
 SHOWN_FAILURES = 10
@@ -34,6 +35,8 @@ def cache(config: PreprocessConfig) -> None:
                 format=data.format,
                 media_root=data.media_root,
                 on_bad_row=data.on_bad_row,
+                problem_type=data.problem_type,
+                cache_dir=resolve_output(config.cache.dir),
             ),
             validation,
         )
@@ -104,8 +107,6 @@ def verify(config: PreprocessConfig) -> None:
 
 
 def _folder(config: PreprocessConfig) -> str:
-    from easyvideor1.schema.conf import resolve_output
-
     return str(resolve_output(config.cache.dir))
 
 

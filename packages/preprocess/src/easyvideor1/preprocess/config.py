@@ -81,6 +81,8 @@ class DataConfig:
     """Folder that relative media paths start from; None: the folder of the data file."""
     format: str = "auto"
     """`auto`, or the name of one reader of easyvideor1.schema."""
+    problem_type: str | None = None
+    """Of rows that name none, as those of EasyR1 files."""
     on_bad_row: str = "raise"
     """What a row that breaks a rule does: `raise` ends the run, `skip` leaves it out, counted."""
     toybox: ToyboxConfig | None = None

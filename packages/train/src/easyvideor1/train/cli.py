@@ -74,7 +74,12 @@ def read_data(config: TrainConfig) -> Datasets:
         if not files:
             return []
         table = read_samples(
-            files, format=data.format, media_root=data.media_root, on_bad_row=data.on_bad_row
+            files,
+            format=data.format,
+            media_root=data.media_root,
+            on_bad_row=data.on_bad_row,
+            problem_type=data.problem_type,
+            cache_dir=resolve_output(config.cache.dir),
         )
         if table.skipped:
             print(f"data.on_bad_row=skip left out {len(table.skipped)} rows of {', '.join(files)}")

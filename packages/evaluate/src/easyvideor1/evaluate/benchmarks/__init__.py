@@ -29,6 +29,7 @@ def _load_samples(data: DataConfig) -> Sequence[Sample]:
         format=data.format,
         media_root=data.media_root,
         on_bad_row=data.on_bad_row,
+        problem_type=data.problem_type,
     )
 
 
