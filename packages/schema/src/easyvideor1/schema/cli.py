@@ -11,6 +11,7 @@ import re
 import sys
 import typing
 from collections.abc import Callable
+from enum import Enum
 from typing import Any, NoReturn, TypeVar
 
 from easyvideor1.schema import environment
@@ -169,6 +170,8 @@ def _expected_type(key: str, root: type) -> str:
     hint = known_keys(root).get(key)
     if hint is None:
         return "The option --cfg job shows all keys."
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return f"{key} takes one of {', '.join(hint.__members__)}."
     name = hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
     return f"{key} takes {name}."
 

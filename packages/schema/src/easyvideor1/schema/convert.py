@@ -22,7 +22,7 @@ import pyarrow as pa
 from tqdm import tqdm
 
 from easyvideor1.schema import jsonl
-from easyvideor1.schema.arrow import SAMPLE_SCHEMA, VERSIONS, to_row
+from easyvideor1.schema.arrow import SAMPLE_SCHEMA, VERSIONS, to_json_text, to_row
 from easyvideor1.schema.errors import DataError, UserError
 from easyvideor1.schema.files import new_file, new_folder
 from easyvideor1.schema.formats import EXTRACTED, Context, detect, parse
@@ -180,8 +180,8 @@ def _stored(error: DataError) -> dict[str, Any]:
     value = error.value
     if isinstance(value, str):
         value = value[:SHOWN]
-    elif len(repr(value)) > SHOWN or isinstance(value, bytes | float):
-        value = repr(value)[:SHOWN]  # what JSON cannot hold, or nobody would read
+    elif len(repr(value)) > SHOWN or not _is_json(value):
+        value = repr(value)[:SHOWN]
     return {
         "row": error.row,
         "field": error.field,
@@ -189,6 +189,14 @@ def _stored(error: DataError) -> dict[str, Any]:
         "expected": error.expected,
         "fix": error.fix,
     }
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        to_json_text(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _stored_errors(path: Path, file: Path) -> tuple[DataError, ...]:

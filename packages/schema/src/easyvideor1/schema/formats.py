@@ -99,7 +99,7 @@ def detect(path: Path, rows: Iterable[Mapping[str, Any]]) -> str:
             marks = ", ".join(sorted(keys & _PUBLISHED_MARKS))
             raise UserError(
                 f"{path}: has fields of our own format (media or offline) and of a published one "
-                f"({marks}); set format to {OWN} or to one of {', '.join(LAYOUTS)}"
+                f"({marks}); set format (data.format) to {OWN} or to one of {', '.join(LAYOUTS)}"
             )
         return OWN
     if "problem" in keys and (published or {"problem", "answer"} == keys):
@@ -107,7 +107,7 @@ def detect(path: Path, rows: Iterable[Mapping[str, Any]]) -> str:
     found = ", ".join(sorted(keys)) or "none"
     known = "; ".join(f"{name}: {layout.description}" for name, layout in LAYOUTS.items())
     raise UserError(
-        f"{path}: the fields ({found}) do not tell the format; set format to one of "
+        f"{path}: the fields ({found}) do not tell the format; set format (data.format) to one of "
         f"{', '.join(FORMATS[1:])}. {OWN}: {', '.join(_OWN_FIELDS)}; {known}"
     )
 
@@ -290,7 +290,7 @@ def _problem_type(row: Row, context: Context) -> ProblemType:
             raise row.bad(
                 "problem_type",
                 f"one of {', '.join(ProblemType.__members__)}",
-                "The file names no problem type; set problem_type for all of its rows.",
+                "The file names no type; set problem_type (data.problem_type) for all of it.",
             )
         return context.problem_type
     return _type_called(row, row.text("problem_type"))

@@ -7,7 +7,6 @@ described in `schema.formats` and docs/data.md; media files are named, not opene
 import json
 import logging
 import os
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -81,7 +80,7 @@ def read_samples(
         root = Path(media_root).expanduser() if media_root else file.parent
         parts.append(Part(arrow_path=arrow_path, media_root=root.absolute(), source=file))
     table = SampleTable(parts, skipped=skipped)
-    _refuse_shared_ids(table, parts)
+    _refuse_shared_ids(table)
     if skipped:
         _log.warning(
             "skipped %d bad rows, kept %d; the first: %s", len(skipped), len(table), skipped[0]
@@ -101,20 +100,13 @@ def _parse_type(name: ProblemType | str | None) -> ProblemType | None:
         raise UserError(f"problem_type: {error}") from None
 
 
-def _refuse_shared_ids(table: SampleTable, parts: Sequence[Part]) -> None:
+def _refuse_shared_ids(table: SampleTable) -> None:
     """Results are stored by id, so an id may stand for one sample only."""
-    columns = [batch.column("id") for _, batch in table._batches]
-    ids = pa.chunked_array(columns, type=pa.string())
-    if len(ids.unique()) == len(ids):
+    if (shared := table.shared_id()) is None:
         return
-    shared, _ = Counter(ids.to_pylist()).most_common(1)[0]
-    holders = [
-        str(part.source)
-        for part, batch in table._batches
-        if shared in batch.column("id").to_pylist()
-    ]
+    name, files = shared
     raise UserError(
-        f"the id {shared!r} stands in {' and '.join(dict.fromkeys(holders))} more than once; ids "
+        f"the id {name!r} stands in {' and '.join(map(str, files))} more than once; ids "
         "must be unique over all files read together. Ids of published formats begin with the "
         "file's name, so rename one of two files of the same name, or read them apart"
     )

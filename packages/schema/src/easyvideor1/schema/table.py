@@ -6,6 +6,7 @@ Opening costs no parsing and no memory; a pickled table carries paths, not rows.
 
 import bisect
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -85,12 +86,22 @@ class SampleTable(Sequence[Sample]):
     @property
     def ids(self) -> list[str]:
         """Ids of all samples, without building the records."""
-        columns = [batch.column("id") for _, batch in self._batches]
-        ids = pa.chunked_array(columns, type=pa.string())
-        if isinstance(self._rows, range) and len(self._rows) == len(ids):
-            ordered = ids.to_pylist()
-            return ordered if self._rows.step == 1 else ordered[::-1]
+        ids = self._id_column()
         return ids.take(pa.array(self._rows, pa.int64())).to_pylist()
+
+    def shared_id(self) -> tuple[str, list[Path]] | None:
+        """An id that stands for several rows of the files, and the files that hold it."""
+        ids = self._id_column()
+        if len(ids.unique()) == len(ids):
+            return None
+        shared, _ = Counter(ids.to_pylist()).most_common(1)[0]
+        holders = [
+            part.source for part, batch in self._batches if shared in batch.column("id").to_pylist()
+        ]
+        return shared, list(dict.fromkeys(holders))
+
+    def _id_column(self) -> pa.ChunkedArray:
+        return pa.chunked_array([batch.column("id") for _, batch in self._batches], pa.string())
 
     def _view(self, rows: Sequence[int]) -> "SampleTable":
         view = object.__new__(SampleTable)
