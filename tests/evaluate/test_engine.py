@@ -71,14 +71,6 @@ def assert_logprobs(logits: torch.Tensor, answer: tuple[int, ...], logprobs: Any
     torch.testing.assert_close(torch.tensor(logprobs), expected, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_the_prompt_is_expanded_as_the_learner_expands_it(engine: LiveEngine, name: str) -> None:
-    clips = CASES[name]
-    ids = prompt(engine, clips)
-    result = engine.generate(ids, clips, temperature=0.0, max_new_tokens=1)
-    assert result.prompt_token_ids == engine.family.learner_inputs(ids, clips).token_ids
-
-
 @pytest.mark.parametrize("name", ["text", "video", "image and video"])
 def test_greedy_answers_are_the_models(engine: LiveEngine, model: Any, name: str) -> None:
     assert_greedy(engine, model, CASES[name])

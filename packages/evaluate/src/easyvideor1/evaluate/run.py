@@ -16,6 +16,7 @@ from easyvideor1.evaluate.benchmarks import load_benchmark
 from easyvideor1.evaluate.config import BenchmarkConfig, EvaluateConfig, Job
 from easyvideor1.preprocess.data import ensure_data
 from easyvideor1.preprocess.families import check_family
+from easyvideor1.preprocess.families.tiny import ensure_model
 from easyvideor1.schema.conf import resolve_output
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.readers import missing_media
@@ -61,7 +62,7 @@ class Evaluation:
 def evaluate(config: EvaluateConfig) -> list[dict[str, Any]]:
     """Run the job and return the summary of each benchmark, in order; empty for `check`."""
     if config.model.build is None:
-        check_family(config.model.path)
+        check_family(ensure_model(config.model))
     opened = [_open(name, benchmark) for name, benchmark in config.benchmarks.items()]
     if config.job is Job.check:
         check(opened)
@@ -109,7 +110,6 @@ def _refuse_without_media(benchmark: Opened) -> None:
 
 def _evaluate(config: EvaluateConfig, opened: Sequence[Opened]) -> list[dict[str, Any]]:
     from easyvideor1.evaluate import fast_start
-    from easyvideor1.preprocess.families.tiny import ensure_model
 
     if config.job is Job.run:
         fast_start.begin()
