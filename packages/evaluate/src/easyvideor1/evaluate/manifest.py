@@ -67,7 +67,7 @@ def write_manifest(
     entries: list[WeightEntry] = []
     for name, tensor in named_tensors:
         flat = tensor.detach().contiguous().reshape(-1).cpu().view(torch.uint8).numpy()
-        _write_at(descriptor, memoryview(flat), offset)
+        _write_at(descriptor, flat.data, offset)
         entries.append(
             WeightEntry(
                 name=name,
