@@ -17,6 +17,8 @@ from easyvideor1.train.interfaces import Objective, TrainExample
 from easyvideor1.train.learner import RankLearner
 from tests.clips import image, sample_about, video
 
+INSTRUCTION = "Answer briefly."
+
 GAIN = 4.0
 """On all matrices of the tiny model: the untrained one is so flat that errors would not show."""
 
@@ -62,6 +64,24 @@ def sample(name: str) -> Sample:
     return sample_about(CLIPS[name], problem=f"Which colour is the {name}?", id=name)
 
 
+def plain_inputs(family: FamilyAdapter, name: str) -> dict[str, torch.Tensor]:
+    """The prompt about `name` as a plain model of transformers takes it."""
+    prompt = family.prompt_token_ids(sample(name), INSTRUCTION)
+    inputs = family.learner_inputs(prompt, CLIPS[name])
+    ids = torch.tensor([inputs.token_ids])
+    media = {
+        field: getattr(inputs, field)
+        for field in ("pixel_values", "image_grid_thw", "pixel_values_videos", "video_grid_thw")
+        if getattr(inputs, field) is not None
+    }
+    kinds = inputs.mm_token_type_ids[None]
+    return {
+        "input_ids": ids,
+        "attention_mask": torch.ones_like(ids),
+        "mm_token_type_ids": kinds,
+    } | media
+
+
 def answer_ids(family: FamilyAdapter, num_tokens: int, seed: int) -> list[int]:
     """Random tokens that a policy may sample, with its end token last."""
     allowed = sorted(set(range(len(family.tokenizer))) - set(family.forbidden_token_ids))
@@ -86,7 +106,7 @@ def example(
     return TrainExample(
         sample=about,
         completion=Completion(segments=(segment,), text="", finish_reason="stop", source=source),
-        prompt_token_ids=family.prompt_token_ids(about, "Answer briefly."),
+        prompt_token_ids=family.prompt_token_ids(about, INSTRUCTION),
         advantage=advantage,
         token_weights=token_weights,
     )

@@ -9,7 +9,14 @@ from safetensors import safe_open
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from tests.clips import sample_about
-from tests.train.policy_cases import CLIPS, all_groups, family_at, group, trainable_learner
+from tests.train.policy_cases import (
+    CLIPS,
+    all_groups,
+    family_at,
+    group,
+    plain_inputs,
+    trainable_learner,
+)
 
 
 @pytest.fixture(scope="module")
@@ -30,22 +37,17 @@ def test_plain_transformers_gives_the_learners_logits(learner, exported, sharp_m
     family = family_at(sharp_model_path)
     model = AutoModelForImageTextToText.from_pretrained(exported)
     model.eval()
-    for name, clips in CLIPS.items():
+    for name in CLIPS:
         [one] = group(family, name, (6,))
-        inputs = family.learner_inputs(one.prompt_token_ids, clips)
-        prompt_length = len(inputs.token_ids)
-        ids = torch.tensor([[*inputs.token_ids, *one.completion.token_ids]])
-        kinds = torch.cat([inputs.mm_token_type_ids, torch.zeros(6, dtype=torch.long)])
+        inputs = plain_inputs(family, name)
+        answer = torch.tensor([one.completion.token_ids])
+        prompt_length = inputs["input_ids"].shape[1]
+        inputs["input_ids"] = ids = torch.cat([inputs["input_ids"], answer], dim=1)
+        inputs["attention_mask"] = torch.ones_like(ids)
+        kinds = inputs["mm_token_type_ids"]
+        inputs["mm_token_type_ids"] = torch.cat([kinds, torch.zeros_like(answer)], dim=1)
         with torch.no_grad():
-            logits = model(
-                input_ids=ids,
-                attention_mask=torch.ones_like(ids),
-                mm_token_type_ids=kinds[None],
-                pixel_values=inputs.pixel_values,
-                image_grid_thw=inputs.image_grid_thw,
-                pixel_values_videos=inputs.pixel_values_videos,
-                video_grid_thw=inputs.video_grid_thw,
-            ).logits[0, prompt_length - 1 : -1]
+            logits = model(**inputs).logits[0, prompt_length - 1 : -1]
         logits[:, list(family.forbidden_token_ids)] = -torch.inf
         expected = logits.log_softmax(-1).gather(1, ids[0, prompt_length:, None])[:, 0]
         [ours] = learner.logprobs([one])
