@@ -1,11 +1,14 @@
 """`evr-preprocess`: fill the frame cache, say what it holds, check it."""
 
+from collections.abc import Sequence
+
 from tqdm import tqdm
 
 from easyvideor1.preprocess.config import Job, PreprocessConfig, register
 from easyvideor1.schema.cli import run_command
 from easyvideor1.schema.conf import resolve_output
 from easyvideor1.schema.errors import UserError
+from easyvideor1.schema.records import Sample
 
 SHOWN_FAILURES = 10
 
@@ -23,26 +26,9 @@ def run(config: PreprocessConfig) -> None:
 
 def cache(config: PreprocessConfig) -> None:
     """Decode every clip of the training and validation data that is not in the cache."""
-    from easyvideor1.preprocess.data import ensure_data
     from easyvideor1.preprocess.families.tiny import ensure_model
-    from easyvideor1.schema.readers import read_samples
 
-    data = ensure_data(config.data)
-    parts = [
-        (
-            read_samples(
-                files,
-                format=data.format,
-                media_root=data.media_root,
-                on_bad_row=data.on_bad_row,
-                problem_type=data.problem_type,
-                cache_dir=resolve_output(config.cache.dir),
-            ),
-            validation,
-        )
-        for files, validation in ((data.train, False), (data.validation, True))
-        if files
-    ]
+    parts = _read_data(config)
     model_path = ensure_model(config.model)
 
     from easyvideor1.preprocess.engine import cache_all
@@ -63,6 +49,30 @@ def cache(config: PreprocessConfig) -> None:
         print(f"failed: {failure.path}: {failure.reason}")
     if report.failures:
         print(f"all failures with their samples: {quarantine_path(config.cache)}")
+
+
+def _read_data(config: PreprocessConfig) -> list[tuple[Sequence[Sample], bool]]:
+    """Training and validation samples, with whether they are the latter; every row checked."""
+    from easyvideor1.preprocess.data import ensure_data
+    from easyvideor1.schema.readers import read_samples
+
+    data = ensure_data(config.data)
+    parts: list[tuple[Sequence[Sample], bool]] = []
+    for files, validation in ((data.train, False), (data.validation, True)):
+        if not files:
+            continue
+        table = read_samples(
+            files,
+            format=data.format,
+            media_root=data.media_root,
+            on_bad_row=data.on_bad_row,
+            problem_type=data.problem_type,
+            cache_dir=resolve_output(config.cache.dir),
+        )
+        if table.skipped:
+            print(f"data.on_bad_row=skip left out {len(table.skipped)} rows of {', '.join(files)}")
+        parts.append((table, validation))
+    return parts
 
 
 def stats(config: PreprocessConfig) -> None:

@@ -126,6 +126,8 @@ class Fingerprint(StrEnum):
 
 @dataclass(kw_only=True, slots=True)
 class CacheConfig:
+    """Decoded frames: where they lie and in which form."""
+
     mode: CacheMode = CacheMode.cached
     dir: str = "outputs/cache"
     format: CacheFormat = CacheFormat.arrow
@@ -150,6 +152,8 @@ class Decoder(StrEnum):
 
 @dataclass(kw_only=True, slots=True)
 class DecodeConfig:
+    """How media become frames."""
+
     decoder: Decoder = Decoder.auto
     workers: int = 0
     """Videos decoded at once; 0 is one per core."""
@@ -182,6 +186,8 @@ class Job(StrEnum):
 
 @dataclass(kw_only=True, slots=True)
 class PreprocessConfig:
+    """Settings of `evr-preprocess`."""
+
     job: Job = Job.cache
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
