@@ -388,7 +388,9 @@ def test_a_file_of_both_formats_says_which_to_set(read_rows):
     assert "has fields of our own format (media or offline) and of a published one" in str(
         caught.value
     )
-    assert "set format (data.format) to samples or to one of easyvideor1, video_r1" in str(caught.value)
+    assert "set format (data.format) to samples or to one of easyvideor1, video_r1" in str(
+        caught.value
+    )
 
 
 @pytest.mark.parametrize(
@@ -405,8 +407,9 @@ def test_a_file_whose_format_cannot_be_told_lists_its_fields_and_the_formats(
     with pytest.raises(UserError) as caught:
         read_rows([row])
     assert f"the fields ({', '.join(sorted(row))}) do not tell the format" in str(caught.value)
-    assert "set format (data.format) to one of samples, easyvideor1, video_r1, onethinker, easyr1" in str(
-        caught.value
+    assert (
+        "set format (data.format) to one of samples, easyvideor1, video_r1, onethinker, easyr1"
+        in str(caught.value)
     )
 
 
