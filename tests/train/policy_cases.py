@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cache
+from math import inf
 from pathlib import Path
 
 import torch
@@ -133,14 +134,19 @@ def all_groups(family: FamilyAdapter, lengths: Sequence[int] = (5, 9, 2)) -> lis
     return [e for seed, name in enumerate(CLIPS) for e in group(family, name, lengths, seed=seed)]
 
 
-def make_learner(path: Path, temperature: float = 1.0, **fields: object) -> RankLearner:
+def make_learner(
+    path: Path, temperature: float = 1.0, dtype: str = "auto", **fields: object
+) -> RankLearner:
+    """Without gradient clipping, which would hide errors of scale."""
+    settings: dict = {"optimizer": OptimizerConfig(max_grad_norm=inf)} | fields
     return RankLearner(
-        config=LearnerConfig(**fields),  # type: ignore[arg-type]
+        config=LearnerConfig(**settings),
         algorithm=AlgorithmConfig(),
         model_path=str(path),
         family=family_at(path),
         clip_store=RandomClips(),
         temperature=temperature,
+        dtype=dtype,
     )
 
 
@@ -160,7 +166,7 @@ def gradients_of(
         learner.optimizer.zero_grad()
         metrics = learner.update(examples, objective)
         gradients = {
-            name: _full(parameter.grad)
+            name.replace("_checkpoint_wrapped_module.", ""): _full(parameter.grad)
             for name, parameter in learner.model.hf.named_parameters()
             if parameter.grad is not None
         }

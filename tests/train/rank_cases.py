@@ -27,6 +27,13 @@ SHARES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 """Kinds of prompts on rank 0 and on rank 1."""
 
+VARIANTS: dict[str, dict] = {
+    "activation_checkpointing": {"activation_checkpointing": True},
+    "freeze_vision": {"freeze_vision": True},
+    "bfloat16": {"dtype": "bfloat16"},
+}
+"""Of the learner, each on the shares `image / text`."""
+
 SMALL_BATCHES = 120
 """Tokens: the last of these shares is then several micro-batches against one."""
 
@@ -48,6 +55,13 @@ def run_rank(rank: int, port: int, model_path: Path, folder: Path) -> None:
     join_process_group(rank=rank, world_size=2, host="127.0.0.1", port=port)
     results = {
         "gradients": _gradients(rank, model_path),
+        "variants": {
+            name: gradients_of(
+                make_learner(model_path, **fields),
+                share_of(model_path, SHARES["image / text"][rank]),
+            )
+            for name, fields in VARIANTS.items()
+        },
         "weights": dict(make_learner(model_path, ranks=2).gather_weights()),
         "logprobs": make_learner(model_path).logprobs(
             share_of(model_path, SHARES["image / text"][rank])

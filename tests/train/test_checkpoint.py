@@ -48,6 +48,16 @@ def test_a_frozen_tower_is_saved_too(sharp_model_path, tmp_path):
     assert dict(loaded.update(examples)) == learner.update(examples)
 
 
+def test_recomputing_activations_does_not_change_what_is_saved(sharp_model_path, tmp_path):
+    examples = group(family_at(sharp_model_path), "video", (4, 6))
+    recomputing = make_learner(sharp_model_path, activation_checkpointing=True)
+    recomputing.update(examples)
+    recomputing.save(tmp_path / "learner")
+    plain = make_learner(sharp_model_path)
+    plain.load(tmp_path / "learner")
+    assert same_state(recomputing, plain)
+
+
 def test_a_folder_without_a_learner_is_refused(sharp_model_path, tmp_path):
     with pytest.raises(UserError, match="is not a learner checkpoint"):
         trainable_learner(sharp_model_path).load(tmp_path)

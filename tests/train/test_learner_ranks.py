@@ -51,6 +51,30 @@ def test_the_gradient_is_that_of_one_process_on_the_same_batch(sharp_model_path,
         assert metrics == pytest.approx(expected_metrics, rel=1e-5)
 
 
+def test_recomputed_activations_and_a_frozen_tower_work_on_ranks_too(sharp_model_path, ranks):
+    together = share_of(sharp_model_path, sum(SHARES["image / text"], ()))
+    expected, _ = gradients_of(make_learner(sharp_model_path), together)
+    text_only = {name: value for name, value in expected.items() if ".visual." not in name}
+    for rank in ranks:
+        recomputed, _ = rank["variants"]["activation_checkpointing"]
+        assert largest_difference(recomputed, expected) < 1e-5
+        frozen, _ = rank["variants"]["freeze_vision"]
+        assert largest_difference(frozen, text_only) < 1e-5
+
+
+def test_a_bfloat16_learner_keeps_float32_gradients_close_to_the_exact_ones(
+    sharp_model_path, ranks
+):
+    """On a CPU, in place of a GPU: the mixed-precision policy, not its speed."""
+    together = share_of(sharp_model_path, sum(SHARES["image / text"], ()))
+    expected, _ = gradients_of(make_learner(sharp_model_path), together)
+    gradients, _ = ranks[0]["variants"]["bfloat16"]
+    flat = torch.cat([value.flatten() for value in gradients.values()])
+    exact = torch.cat([expected[name].flatten() for name in gradients])
+    assert flat.dtype == torch.float32
+    assert torch.cosine_similarity(flat, exact, dim=0) > 0.95
+
+
 def test_log_probs_are_those_of_one_process(sharp_model_path, ranks):
     learner = make_learner(sharp_model_path)
     for rank, names in zip(ranks, SHARES["image / text"], strict=True):

@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ from tests.train.policy_cases import (
     make_learner,
 )
 
-FAST = OptimizerConfig(lr=1e-3)
+FAST = OptimizerConfig(lr=1e-3, max_grad_norm=inf)
 
 
 @pytest.fixture(scope="module")
@@ -215,8 +216,7 @@ def test_recomputed_activations_give_the_same_gradients_and_names(
     recomputing = make_learner(sharp_model_path, activation_checkpointing=True)
     stored, _ = gradients_of(learner, examples)
     recomputed, _ = gradients_of(recomputing, examples)
-    plain = {name.replace("_checkpoint_wrapped_module.", ""): g for name, g in recomputed.items()}
-    assert largest_difference(plain, stored) < 1e-6
+    assert largest_difference(recomputed, stored) < 1e-6
     assert dict(recomputing.gather_weights()).keys() == dict(learner.gather_weights()).keys()
 
 

@@ -29,6 +29,7 @@ from easyvideor1.train.token_tree import (
     Batch,
     ClipLoader,
     build_trees,
+    by_prompt,
     idle_forest,
     pack,
     to_batch,
@@ -46,17 +47,14 @@ def divide(examples: Sequence[TrainExample], num_ranks: int) -> list[list[TrainE
     The update is the same however they are divided; keeping a group together lets its answers
     share the features of their media.
     """
-    groups: dict[tuple[str, tuple[int, ...]], list[TrainExample]] = {}
-    for example in examples:
-        key = example.sample.id, tuple(example.prompt_token_ids)
-        groups.setdefault(key, []).append(example)
+    groups = [[examples[i] for i in indices] for indices in by_prompt(examples)]
 
     def num_tokens(group: list[TrainExample]) -> int:
         return sum(len(e.prompt_token_ids) + len(e.completion.token_ids) for e in group)
 
     shares: list[list[TrainExample]] = [[] for _ in range(num_ranks)]
     load = [0] * num_ranks
-    for group in sorted(groups.values(), key=num_tokens, reverse=True):
+    for group in sorted(groups, key=num_tokens, reverse=True):
         rank = load.index(min(load))
         shares[rank] += group
         load[rank] += num_tokens(group)
@@ -100,6 +98,8 @@ class RankLearner:
         self.model_path = model_path
         self.family = family
         self.clip_store = clip_store
+        self._never_sampled = frozenset(family.forbidden_token_ids)
+        self._placeholders = {family.processor.image_token_id, family.processor.video_token_id}
         self.device = device or _default_device()
         language_model = load_model(model_path, config, trust_remote_code=trust_remote_code)
         self.model = PolicyModel(
@@ -316,12 +316,9 @@ class RankLearner:
             return "it has no token to train on"
         if any(segment.media for segment in segments):
             return "media inside a completion cannot be trained on"
-        never_sampled = set(self.family.forbidden_token_ids)
-        processor = self.family.processor
-        placeholders = {processor.image_token_id, processor.video_token_id}
         vocab_size = self.model.hf.config.get_text_config().vocab_size
         for segment in segments:
-            forbidden = never_sampled if segment.trainable else placeholders
+            forbidden = self._never_sampled if segment.trainable else self._placeholders
             for token in segment.token_ids:
                 if token in forbidden or not 0 <= token < vocab_size:
                     return f"token id {token} may not stand in it"

@@ -76,13 +76,16 @@ class PolicyModel(nn.Module):
         config = self.hf.config.vision_config
         if batch.media:
             pixel_values = torch.cat([slot.pixel_values for slot in batch.media])
-            grids = torch.stack([slot.grid_thw for slot in batch.media]).to(pixel_values.device)
+            grids = torch.stack([slot.grid_thw for slot in batch.media])
         else:
             side = config.spatial_merge_size
             values = config.in_channels * config.temporal_patch_size * config.patch_size**2
-            pixel_values = torch.zeros(side * side, values, device=batch.input_ids.device)
-            grids = torch.tensor([[1, side, side]], device=batch.input_ids.device)
-        output = self.hf.model.visual(pixel_values, grid_thw=grids, return_dict=True)
+            pixel_values = torch.zeros(side * side, values)
+            grids = torch.tensor([[1, side, side]])
+        device = batch.input_ids.device
+        output = self.hf.model.visual(
+            pixel_values.to(device), grid_thw=grids.to(device), return_dict=True
+        )
         levels = [output.pooler_output, *(getattr(output, "deepstack_features", None) or [])]
         if not batch.media:
             return {}, sum((level.float().sum() * 0.0 for level in levels), torch.zeros(()))
@@ -98,7 +101,7 @@ class PolicyModel(nn.Module):
                 encoded[kind.value] = type(output)(pooler_output=pooled)
                 if deepstack:
                     encoded[kind.value].deepstack_features = deepstack
-        return encoded, torch.zeros((), device=pixel_values.device)
+        return encoded, torch.zeros((), device=device)
 
     def _score(self, hidden_NH: Tensor, target_ids_N: Tensor) -> TokenScores:
         """Runs the head chunk by chunk; with several chunks each is recomputed in the backward."""

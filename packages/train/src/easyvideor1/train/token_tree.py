@@ -115,6 +115,15 @@ class TokenTree:
 Forest = tuple[TokenTree, ...]
 
 
+def by_prompt(examples: Sequence["TrainExample"]) -> list[list[int]]:
+    """Indices of the examples that share a prompt, in order of first appearance."""
+    groups: dict[tuple[str, tuple[int, ...]], list[int]] = {}
+    for index, example in enumerate(examples):
+        key = example.sample.id, tuple(example.prompt_token_ids)
+        groups.setdefault(key, []).append(index)
+    return list(groups.values())
+
+
 def build_trees(
     examples: Sequence["TrainExample"],
     family: "FamilyAdapter",
@@ -127,11 +136,7 @@ def build_trees(
         family: expands prompts and lays out positions.
         clip_store: gives the clips.
     """
-    groups: dict[tuple[str, tuple[int, ...]], list[int]] = {}
-    for index, example in enumerate(examples):
-        key = example.sample.id, tuple(example.prompt_token_ids)
-        groups.setdefault(key, []).append(index)
-    for indices in groups.values():
+    for indices in by_prompt(examples):
         first = examples[indices[0]]
         clips = clip_store.load(first.sample)
         prompt = family.learner_inputs(first.prompt_token_ids, clips, sample_id=first.sample.id)
