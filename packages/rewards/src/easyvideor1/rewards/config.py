@@ -38,13 +38,13 @@ class ScoreConfig:
     """Root of `conf/score.yaml`."""
 
     input: str = MISSING
-    """JSONL of answers: rows {"id", "text"} with `data`, or rows of sample fields plus "text"."""
+    """JSONL of answers: rows {"id", "text"} beside `samples`, or sample fields plus "text"."""
     output: str | None = None
     """JSONL of scores; None is `<input without suffix>.scores.jsonl`."""
-    data: list[str] = field(default_factory=list)
+    samples: list[str] = field(default_factory=list)
     """Data files that hold the samples of rows that are only {"id", "text"}."""
     format: str = "auto"
-    """Of the data files, as in `data.format`."""
+    """Of those data files, as in `data.format`."""
     reward: RewardConfig = field(default_factory=RewardConfig)
 
 

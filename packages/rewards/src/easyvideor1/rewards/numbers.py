@@ -116,7 +116,7 @@ def _plain_text(text: str) -> str:
 
 def _in_digits(text: str) -> str:
     """Number words of a short text without digits as digits."""
-    if len(text.split()) > MAX_WORDS or any(character.isdigit() for character in text):
+    if not text.isascii() or len(text.split()) > MAX_WORDS or any(map(str.isdigit, text)):
         return text
     return alpha2digit(text.lower(), "en", threshold=0.0)
 

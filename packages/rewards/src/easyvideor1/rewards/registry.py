@@ -35,7 +35,8 @@ V = TypeVar("V")
 class Task(ABC, Generic[V]):
     """How one kind of question is asked, its answer read, and the answer scored.
 
-    All methods are pure. A gold answer that the task cannot use is a `GoldError`; anything about the model's text is `NoAnswer`, never another exception.
+    All methods are pure. A gold answer that the task cannot use is a `GoldError`; anything about
+    the model's text is `NoAnswer`, never another exception.
     """
 
     @abstractmethod

@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from easyvideor1.rewards.batch import count_statuses, score_many
 from easyvideor1.rewards.config import ScoreConfig
+from easyvideor1.rewards.registry import GoldError
 from easyvideor1.rewards.scoring import render_gold
 from easyvideor1.schema import formats
 from easyvideor1.schema.errors import DataError, UserError
@@ -78,19 +79,19 @@ def read_answers(source: Path, config: ScoreConfig) -> list[Answer]:
     if not rows:
         raise UserError(f"{source}: holds no answers")
     known: Mapping[str, Sample] = {}
-    if config.data:
-        known = {sample.id: sample for sample in read_samples(config.data, format=config.format)}
+    if config.samples:
+        known = {sample.id: sample for sample in read_samples(config.samples, format=config.format)}
     answers: list[Answer] = []
     checked: set[str] = set()
     for number, row in rows:
         text = row.get("text")
         if not isinstance(text, str):
             raise DataError(source, number, "text", text, "the text of the answer")
-        if config.data:
+        if config.samples:
             sample = _known_sample(source, number, row, known)
         else:
             sample = _own_sample(source, number, row)
-        if not config.data or sample.id not in checked:
+        if not config.samples or sample.id not in checked:
             _check_gold(source, number, row, sample)
             checked.add(sample.id)
         answers.append(Answer(row, sample, text))
@@ -122,7 +123,7 @@ def _known_sample(
             number,
             "id",
             row.get("id"),
-            f"the id of one of the {len(known)} samples in data",
+            f"the id of one of the {len(known)} samples read",
         )
     return sample
 
@@ -131,9 +132,9 @@ def _own_sample(source: Path, number: int, row: dict[str, Any]) -> Sample:
     if "problem_type" not in row:
         raise DataError(
             source, number, "problem_type", None, "the fields of a sample beside the text",
-            "Or name the data files that hold the samples: data=[FILE]",
+            "Or name the data files that hold the samples: samples=[FILE]",
         )  # fmt: skip
-    fields = {name: value for name, value in row.items() if name != "text"}
+    fields = {name: value for name, value in row.items() if name not in ("text", "score")}
     context = formats.Context(path=source, format=formats.OWN)
     return formats.parse(fields, number, context)
 
@@ -141,12 +142,10 @@ def _own_sample(source: Path, number: int, row: dict[str, Any]) -> Sample:
 def _check_gold(source: Path, number: int, row: dict[str, Any], sample: Sample) -> None:
     try:
         render_gold(sample)
-    except UserError as error:
+    except GoldError as error:
         if "answer" not in row:
             raise
-        raise DataError(
-            source, number, "answer", row["answer"], f"a usable one ({error})"
-        ) from None
+        raise DataError(source, number, "answer", row["answer"], error.expected) from None
 
 
 def _write(output: Path, answers: Sequence[Answer], scores: Sequence[Score]) -> None:

@@ -71,9 +71,7 @@ def _opening(text: str) -> bool | None:
 
 def _gold(sample: Sample) -> bool:
     value = sample.answer
-    if isinstance(value, bool):
-        return value
-    known = _GOLD_WORDS.get(unwrap(str(value)).casefold())
-    if known is None:
+    known = _GOLD_WORDS.get(str(value).strip().casefold())
+    if known is None or not isinstance(value, str | int):
         raise GoldError(sample, "true or false, yes or no")
     return known

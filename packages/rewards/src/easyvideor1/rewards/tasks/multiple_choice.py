@@ -8,7 +8,8 @@ two letters, or a letter beside the text of another option, are no answer.
 import re
 import string
 import unicodedata
-from functools import lru_cache, partial
+from collections.abc import Callable
+from functools import lru_cache
 
 from easyvideor1.rewards.reading import AnswerText, stated, unwrap
 from easyvideor1.rewards.registry import GoldError, Task, register_task
@@ -28,11 +29,11 @@ class MultipleChoice(Task[str]):
         options = sample.options
         index = _parse(answer.text, options)
         if index is None:
-            whole = _parse_letter if _lists_options(answer.tail) else _parse
+            parse_line = _line_parser(answer.tail)
             index = stated(
                 answer,
-                partial(whole, options=options),
-                partial(_parse_start, options=options),
+                lambda text: parse_line(text, options),
+                lambda text: _parse_start(text, options),
                 (_VERDICT, _CHOSEN),
             )
         return LETTERS[index]
@@ -142,12 +143,20 @@ _VERDICT = re.compile(
 _CHOSEN = re.compile(
     rf"(?:\b(?i:choose|select|pick|go\s+with)\b|选择?)\s*(?:{_WORD}\s*)?[(\[*_]*([A-Z]){_NOT_IN_WORD}"
 )
-_LIST_LINE = re.compile(r"^[\s(\[*-]{0,6}([A-Z])[.):]", re.MULTILINE)
+_LETTER_LINE = re.compile(r"^[^\w\n]{0,6}([A-Z])[^\w\n]{0,6}$", re.MULTILINE)
+_LABELLED_LINE = re.compile(r"^[^\w\n]{0,6}([A-Z])[.):]", re.MULTILINE)
 
 
-def _lists_options(text: str) -> bool:
-    """Whether lines begin with different letters; then the last of them is not the answer."""
-    return len({match[1] for match in _LIST_LINE.finditer(text)}) > 1
+def _line_parser(text: str) -> Callable[[str, tuple[str, ...]], int | None]:
+    """How to read the last line: in a list of options it is just the last option."""
+    if len({match[1] for match in _LETTER_LINE.finditer(text)}) > 1:
+        return _parse_nothing
+    labels = {match[1] for match in _LABELLED_LINE.finditer(text)}
+    return _parse_letter if len(labels) > 1 else _parse
+
+
+def _parse_nothing(text: str, options: tuple[str, ...]) -> int | None:
+    return None
 
 
 def _is_letter(text: str) -> bool:
@@ -198,7 +207,8 @@ def _by_text(options: tuple[str, ...]) -> dict[str, int | None]:
 def _gold(sample: Sample) -> str:
     if len(sample.options) > len(LETTERS):
         raise GoldError(sample, f"at most 26 options, not {len(sample.options)}")
-    index = _gold_index(str(sample.answer), sample.options)
+    is_json = isinstance(sample.answer, list | dict)
+    index = None if is_json else _gold_index(str(sample.answer), sample.options)
     if index is None:
         last = LETTERS[len(sample.options) - 1]
         asked = f"a letter from A to {last} or the text of one option"

@@ -1,0 +1,141 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from easyvideor1.rewards.config import ScoreConfig, register
+from easyvideor1.rewards.score_file import score_file
+from easyvideor1.schema.conf import compose
+from easyvideor1.schema.errors import DataError, UserError
+
+ROWS = [
+    {"id": "a", "problem": "?", "problem_type": "multiple choice", "answer": "B",
+     "options": ["Red", "Blue"]},
+    {"id": "b", "problem": "?", "problem_type": "numerical", "answer": 5},
+    {"id": "c", "problem": "?", "problem_type": "boolean", "answer": True},
+    {"id": "d", "problem": "?", "problem_type": "boolean", "answer": False},
+]  # fmt: skip
+TEXTS = ["<answer>B</answer>", "five", "<answer>perhaps</answer>", "No"]
+
+
+def write(path: Path, rows: list) -> Path:
+    lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
+    path.write_text("".join(line + "\n" for line in lines))
+    return path
+
+
+def read(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def evr_score(*overrides: str, cwd: Path) -> subprocess.CompletedProcess:
+    command = Path(sys.executable).with_name("evr-score")
+    return subprocess.run([command, *overrides], capture_output=True, text=True, cwd=cwd)
+
+
+def test_the_command_scores_rows_that_hold_their_sample(tmp_path: Path):
+    answers = [{**row, "text": text} for row, text in zip(ROWS, TEXTS, strict=True)]
+    source = write(tmp_path / "answers.jsonl", answers)
+    done = evr_score(f"input={source}", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = read(tmp_path / "answers.scores.jsonl")
+    assert [{k: v for k, v in row.items() if k != "score"} for row in rows] == read(source)
+    assert [row["score"]["value"] for row in rows] == pytest.approx([1.0, 0.9, 0.05, 0.9])
+    assert rows[2]["score"] == {
+        "value": 0.05,
+        "accuracy": 0.0,
+        "format": 0.5,
+        "status": "no_answer",
+        "extracted": None,
+        "detail": "no answer is stated",
+    }
+    table = [line.split() for line in done.stdout.splitlines()]
+    assert table[0][:5] == ["problem_type", "n", "mean", "accuracy", "format"]
+    assert table[0][5:] == ["no_answer", "timeout", "error"]
+    assert table[1] == ["boolean", "2", "0.4750", "0.5000", "0.2500", "1", "0", "0"]
+    assert table[4] == ["all", "4", "0.7125", "0.7500", "0.3750", "1", "0", "0"]
+    assert sorted(os.listdir(tmp_path)) == ["answers.jsonl", "answers.scores.jsonl"]
+
+
+def test_answers_are_joined_with_the_samples_of_data_files(tmp_path: Path):
+    data = write(tmp_path / "data.jsonl", ROWS)
+    source = write(
+        tmp_path / "answers.jsonl",
+        [{"id": "b", "text": "5", "model": "m"}, {"id": "b", "text": "6"}, {"id": "d", "text": ""}],
+    )
+    output = tmp_path / "new" / "scores.jsonl"
+    mean = score_file(ScoreConfig(input=str(source), samples=[str(data)], output=str(output)))
+    rows = read(output)
+    assert [row["score"]["accuracy"] for row in rows] == [1.0, 0.0, 0.0]
+    assert rows[0]["model"] == "m"
+    assert mean == pytest.approx(0.3)
+
+
+def test_scored_rows_can_be_scored_again(tmp_path: Path):
+    source = write(tmp_path / "a.jsonl", [{**ROWS[0], "text": "B"}])
+    score_file(ScoreConfig(input=str(source), output=str(tmp_path / "b.jsonl")))
+    score_file(ScoreConfig(input=str(tmp_path / "b.jsonl"), output=str(tmp_path / "c.jsonl")))
+    assert (tmp_path / "b.jsonl").read_bytes() == (tmp_path / "c.jsonl").read_bytes()
+
+
+GOOD = {**ROWS[0], "text": "B"}
+
+
+@pytest.mark.parametrize(
+    ("row", "where", "reason"),
+    [
+        ("{broken", "line", "a JSON object"),
+        ("[1]", "line", "a JSON object"),
+        ({**ROWS[0]}, "text", "the text of the answer"),
+        ({**ROWS[0], "text": 5}, "text", "the text of the answer"),
+        ({"id": "x", "text": "B"}, "problem_type", "samples=[FILE]"),
+        ({**GOOD, "problem_type": "riddle"}, "problem_type", "one of"),
+        ({**GOOD, "answer": "Z"}, "answer", "a letter from A to B"),
+        ({**GOOD, "problem_type": "boolean", "answer": "maybe"}, "answer", "true or false"),
+        ({**GOOD, "answer": None}, "answer", "not hidden"),
+        ({**GOOD, "anwser": "B"}, "anwser", "only the fields"),
+    ],
+)
+def test_a_bad_row_is_named_by_file_row_and_field(tmp_path: Path, row, where: str, reason: str):
+    source = write(tmp_path / "answers.jsonl", [GOOD, "", row])
+    with pytest.raises(DataError) as caught:
+        score_file(ScoreConfig(input=str(source)))
+    assert str(caught.value).startswith(f"{source}:3:{where}: got")
+    assert reason in str(caught.value)
+    assert os.listdir(tmp_path) == ["answers.jsonl"]
+
+
+def test_an_id_that_no_data_file_has_is_a_bad_row(tmp_path: Path):
+    data = write(tmp_path / "data.jsonl", ROWS)
+    source = write(tmp_path / "answers.jsonl", [{"id": "z", "text": "B"}])
+    with pytest.raises(DataError, match=r"answers.jsonl:1:id: got 'z', expected the id of one of"):
+        score_file(ScoreConfig(input=str(source), samples=[str(data)]))
+
+
+def test_inputs_that_cannot_be_are_refused(tmp_path: Path):
+    source = write(tmp_path / "answers.jsonl", [GOOD])
+    empty = write(tmp_path / "empty.jsonl", [])
+    with pytest.raises(UserError, match="there is no such file"):
+        score_file(ScoreConfig(input=str(tmp_path / "none.jsonl")))
+    with pytest.raises(UserError, match="holds no answers"):
+        score_file(ScoreConfig(input=str(empty)))
+    with pytest.raises(UserError, match="would replace the input"):
+        score_file(ScoreConfig(input=str(source), output=str(source)))
+
+
+def test_a_bad_row_ends_the_command_with_one_paragraph(tmp_path: Path):
+    source = write(tmp_path / "answers.jsonl", [{**GOOD, "answer": "Z"}])
+    done = evr_score(f"input={source}", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"evr-score: {source}:1:answer: got 'Z', expected a letter")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["default", "accuracy"])
+def test_the_shipped_reward_settings_compose(name: str):
+    register()
+    config = compose("score", ["input=x.jsonl", f"reward={name}"], ScoreConfig)
+    assert config.reward.format_weight == {"default": 0.1, "accuracy": 0.0}[name]
