@@ -14,14 +14,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from easyvideor1.evaluate import fast_start
+from easyvideor1.evaluate import fast_start, quiet
 from easyvideor1.evaluate.config import EngineConfig, SamplingSettings
 from easyvideor1.schema import environment
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import Completion, Segment
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
 
     from vllm import AsyncEngineArgs, SamplingParams
     from vllm.inputs import EngineInput
@@ -108,9 +108,13 @@ class Engine:
             weight_updates: whether `publish` will be used.
         """
         fast_start.use_fork_server()
+        from vllm.logger import configure_logging_if_needed
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        llm = AsyncLLM.from_engine_args(_engine_args(model_path, config, weight_updates))
+        args = _engine_args(model_path, config, weight_updates)
+        configure_logging_if_needed(args.create_logging_config())
+        quiet.silence_expected_warnings()
+        llm = AsyncLLM.from_engine_args(args)
         return cls(llm, family, weight_updates)
 
     async def generate(self, request: EngineRequest) -> EngineResult:
@@ -235,7 +239,7 @@ class _Gate:
         self._changed = asyncio.Condition()
 
     @asynccontextmanager
-    async def request(self) -> "AsyncIterator[None]":
+    async def request(self) -> "AsyncGenerator[None]":
         async with self._changed:
             await self._changed.wait_for(lambda: not self._closed)
             self._requests += 1
@@ -247,7 +251,7 @@ class _Gate:
                 self._changed.notify_all()
 
     @asynccontextmanager
-    async def closed(self) -> "AsyncIterator[None]":
+    async def closed(self) -> "AsyncGenerator[None]":
         """Wait for the requests inside, keep later ones out."""
         async with self._changed:
             await self._changed.wait_for(lambda: not self._closed)
@@ -307,5 +311,6 @@ def _engine_args(model_path: str, config: EngineConfig, weight_updates: bool) ->
             # A seeded request whose prefill is cut in two crashes the CPU engine.
             "enable_chunked_prefill": False,
             "skip_mm_profiling": True,
+            "use_tqdm_on_load": False,
         }
     return AsyncEngineArgs(**settings)

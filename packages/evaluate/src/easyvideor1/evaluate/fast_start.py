@@ -5,10 +5,8 @@ cores, against 4 s when a `multiprocessing` fork server imports it at the same t
 engine is spawned as vLLM does it. Called by `engine`, and early by commands that will need one.
 """
 
-import logging
 import multiprocessing
 import os
-import warnings
 from multiprocessing import forkserver
 
 from easyvideor1.schema import environment
@@ -17,36 +15,13 @@ OWNER_PID = "EVR_ENGINE_OWNER_PID"
 """Variable in the engine's processes: the process whose end is theirs (see `worker`)."""
 
 _PRELOAD = [
+    "easyvideor1.evaluate.quiet",
     "vllm.v1.engine.core",
     "vllm.v1.executor.uniproc_executor",
     "vllm.v1.worker.cpu_worker",
     "vllm.model_executor.models.qwen3_vl",
     "easyvideor1.evaluate.weights",
 ]
-
-
-_EXPECTED_WARNINGS = {
-    # The media normaliser and rotary caches are computed, not loaded; `weights` checks the rest.
-    "vllm.model_executor.model_loader.reload.layerwise",
-}
-_EXPECTED_WARNINGS_ON_CPU = {
-    "vllm.config.vllm",
-    "vllm.engine.arg_utils",
-    "vllm.platforms.cpu",
-    "vllm.v1.worker.cpu_worker",
-}
-"""Loggers whose warnings tell what `engine` chose on purpose: eager, whole prefills, no Triton."""
-
-
-def quiet() -> None:
-    """Silence vLLM's warnings about our own choices, in this process."""
-    names = _EXPECTED_WARNINGS
-    if not environment.has_nvidia_gpu():
-        names = names | _EXPECTED_WARNINGS_ON_CPU
-    for name in names:
-        logging.getLogger(name).setLevel(logging.ERROR)
-    # vLLM's walk over torch.distributed touches a name that torch is about to remove.
-    warnings.filterwarnings("ignore", ".*reduce_op.*", FutureWarning)
 
 
 def begin() -> None:
@@ -61,10 +36,6 @@ def begin() -> None:
 def use_fork_server() -> None:
     """Make vLLM start its engine process from the fork server, where there is no GPU."""
     begin()
-    # After the import, which resets all of vLLM's loggers.
-    import vllm.logger  # noqa: F401
-
-    quiet()
     if environment.has_nvidia_gpu():
         return
     from vllm.v1.engine import utils

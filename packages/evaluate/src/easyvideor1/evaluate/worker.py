@@ -10,10 +10,10 @@ import select
 import signal
 import threading
 
-from easyvideor1.evaluate import fast_start, weights  # noqa: F401  weights registers the backend
+from easyvideor1.evaluate import quiet, weights  # noqa: F401  weights registers the backend
 from easyvideor1.evaluate.fast_start import OWNER_PID
 
-fast_start.quiet()
+quiet.silence_expected_warnings()
 
 
 class WorkerExtension:
