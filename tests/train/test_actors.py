@@ -82,6 +82,7 @@ def test_an_error_of_our_own_names_the_actor_the_call_and_the_logs(workers, logs
         workers.all("fail", timeout_s=60)
     assert "worker: fail failed with ZeroDivisionError('by hand')" in str(error.value)
     assert str(logs) in str(error.value)
+    assert 'raise ZeroDivisionError("by hand")' in (logs / "failures.log").read_text()
 
 
 def test_what_actors_and_their_children_print_is_kept(workers, logs):

@@ -12,8 +12,12 @@ from typing import Any
 from easyvideor1.schema.errors import UserError
 
 
-class ActorFailedError(RuntimeError):
-    """An actor died, hung or raised; the run cannot go on, its last checkpoint is whole."""
+class ActorFailedError(UserError):
+    """An actor died, hung or raised; the run cannot go on, its last checkpoint is whole.
+
+    A `UserError`, because it is told in one paragraph: the driver's own traceback says nothing, and
+    the actor's is kept in the logs.
+    """
 
 
 def log_to(path: Path) -> None:
@@ -74,6 +78,7 @@ class Actors:
         except RayTaskError as error:
             if isinstance(error.cause, UserError):
                 raise error.cause from None
+            self._keep(str(error))
             raise self._failed(f"{what} failed with {error.cause!r}") from error
         except RayActorError as error:
             raise self._failed(f"a process died during {what}") from error
@@ -84,4 +89,8 @@ class Actors:
             ) from None
 
     def _failed(self, reason: str) -> ActorFailedError:
-        return ActorFailedError(f"{self.name}: {reason}; what it printed is in {self._logs}")
+        return ActorFailedError(f"{self.name}: {reason}; details are in {self._logs}")
+
+    def _keep(self, trace: str) -> None:
+        with (self._logs / "failures.log").open("a") as file:
+            file.write(f"{time.ctime()}\n{trace}\n")
