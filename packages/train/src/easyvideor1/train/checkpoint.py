@@ -37,7 +37,7 @@ def save_rank(
     torch.save(random, folder / f"random_{rank}_of_{world_size}.pt")
     if rank == 0:
         (folder / "progress.json").write_text(json.dumps(progress))
-    _barrier()
+    wait_for_all()
 
 
 def load_rank(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, int]:
@@ -77,6 +77,7 @@ def _single_process_is_meant() -> Generator[None]:
         yield
 
 
-def _barrier() -> None:
+def wait_for_all() -> None:
+    """Return once every rank has called this."""
     if dist.is_initialized():
         dist.barrier()

@@ -7,7 +7,7 @@ All public methods but `divide` and the properties are collective: every rank ca
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -217,7 +217,7 @@ class RankLearner:
         if self.rank == 0:
             stored_dtype = self.family.config.dtype or torch.float32
             export.write_folder(folder, self.model.hf, weights, self.family.processor, stored_dtype)
-        self._sum(torch.zeros(()))  # nobody returns before the folder is there
+        checkpoint.wait_for_all()
 
     def _step(
         self,
@@ -393,7 +393,9 @@ class Tally:
         start = self.maxima.setdefault(name, torch.zeros((), device=self.device))
         self.maxima[name] = torch.cat([start[None], values]).max()
 
-    def reduce(self, sum_over_ranks, max_over_ranks) -> tuple[dict[str, float], dict[str, float]]:
+    def reduce(
+        self, sum_over_ranks: Callable[[Tensor], Tensor], max_over_ranks: Callable[[Tensor], Tensor]
+    ) -> tuple[dict[str, float], dict[str, float]]:
         """Both over all ranks. Every rank has counted under the same names."""
         reduced = []
         for values, over_ranks in ((self.sums, sum_over_ranks), (self.maxima, max_over_ranks)):
