@@ -96,6 +96,25 @@ def test_a_benchmark_without_any_media_is_refused_with_the_way_out(tmp_path: Pat
     assert "benchmarks.charades_sta.data.media_root" in done.stderr
 
 
+def test_a_sweep_runs_each_benchmark_and_leaves_nothing_where_it_was_started(
+    tmp_path: Path,
+) -> None:
+    arguments = ["--multirun", "benchmark=toybox,real_clips", "job=check"]
+    settings = os.environ | {"EVR_OUTPUTS": str(tmp_path / "outputs")}
+    (tmp_path / "here").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, *arguments],
+        cwd=tmp_path / "here",
+        env=settings,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "toybox: " in done.stdout and "real_clips: " in done.stdout
+    assert not list((tmp_path / "here").iterdir())
+
+
 def test_help_loads_nothing_heavy() -> None:
     done = call("--help")
     assert done.returncode == 0
