@@ -55,15 +55,17 @@ def test_a_file_at_an_unusual_place_is_found_by_its_hash_or_at_least_loses_its_h
 
 
 def wheel(name: str, version: str) -> bytes:
-    """A wheel that installs nothing but its own name."""
-    info = f"{name}-{version}.dist-info"
+    """A wheel that installs nothing but its own name; the same bytes at each call."""
+    files = {
+        "METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        "WHEEL": "Wheel-Version: 1.0\nTag: py3-none-any\n",
+        "RECORD": "",
+    }
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr(
-            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-        )
-        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
-        archive.writestr(f"{info}/RECORD", "")
+        for file_name, text in files.items():
+            # An explicit entry has a fixed date; by name alone it would be the present.
+            archive.writestr(zipfile.ZipInfo(f"{name}-{version}.dist-info/{file_name}"), text)
     return buffer.getvalue()
 
 
