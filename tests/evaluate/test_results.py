@@ -88,6 +88,7 @@ def test_a_change_of_scoring_keeps_the_answers(
     old.open()
     old.append([prediction(old, "a"), prediction(old, "b")])
     rescored = protocol | {"scoring": {"rewards_code": "2"}}
+    old.close()
     new = ResultFolder(tmp_path / "toybox", rescored)
     assert new.path != old.path
     assert new.open() == 2
@@ -95,6 +96,15 @@ def test_a_change_of_scoring_keeps_the_answers(
     assert {p.fingerprint for p in new.predictions()} == {new.fingerprint}
     other = protocol | {"answers": {"benchmark": "toybox", "frames": {"fps": 1.0}}}
     assert ResultFolder(tmp_path / "toybox", other).open() == 0
+
+
+def test_two_runs_do_not_write_to_one_folder(tmp_path: Path, protocol: protocols.Protocol) -> None:
+    first = ResultFolder(tmp_path / "toybox", protocol)
+    first.open()
+    with pytest.raises(UserError, match="another run is writing to"):
+        ResultFolder(tmp_path / "toybox", protocol).open()
+    first.close()
+    ResultFolder(tmp_path / "toybox", protocol).open()
 
 
 def test_scoring_what_was_never_answered_names_the_difference(

@@ -20,7 +20,8 @@ class EngineConfig:
     """The vLLM engine that answers. Group `rollout` of training and key `engine` of evaluation."""
 
     dtype: str = "auto"
-    """auto: bfloat16 on a GPU, float32 on a CPU."""
+    """auto: that of `model.dtype`, or bfloat16 on a GPU and float32 on a CPU."""
+    trust_remote_code: bool = False
     max_model_len: int | None = None
     """Prompt and answer together, in tokens; None: what the checkpoint allows."""
     max_num_seqs: int = 64
@@ -215,6 +216,9 @@ class EvaluateConfig:
     def __post_init__(self) -> None:
         if not self.benchmarks:
             raise UserError("no benchmark chosen; say benchmark=toybox or benchmark=[a,b]")
+        if self.engine.dtype == "auto":
+            self.engine.dtype = self.model.dtype
+        self.engine.trust_remote_code |= self.model.trust_remote_code
 
 
 def register() -> None:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from easyvideor1.evaluate import fast_start, quiet
 from easyvideor1.evaluate.config import EngineConfig, SamplingSettings
 from easyvideor1.schema import environment
-from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import Completion, Segment
 
 if TYPE_CHECKING:
@@ -159,7 +158,8 @@ class Engine:
             )
             prompt = parse_model_prompt(self._llm.model_config, inputs)
             (rendered,) = await self._llm.renderer.render_cmpl_async([prompt])
-        except (UserError, ValueError) as error:
+        # Processors meet odd media with any kind of error; it is this request's alone.
+        except Exception as error:
             raise RequestRefusedError(_reason(request, error)) from error
         return rendered
 
@@ -286,6 +286,7 @@ def _engine_args(model_path: str, config: EngineConfig, weight_updates: bool) ->
     gpu = environment.has_nvidia_gpu()
     settings: dict[str, Any] = {
         "model": model_path,
+        "trust_remote_code": config.trust_remote_code,
         "dtype": ("bfloat16" if gpu else "float32") if config.dtype == "auto" else config.dtype,
         "max_model_len": config.max_model_len,
         "max_num_seqs": config.max_num_seqs,

@@ -15,7 +15,7 @@ from easyvideor1.rewards import render_gold, reward
 from easyvideor1.schema.records import Prediction, PredictionStatus, Sample, Score
 
 IOU_THRESHOLDS = (0.3, 0.5, 0.7)
-MAX_CONSTANT_ANSWERS = 50
+MAX_CONSTANT_ANSWERS = 20
 """Most frequent gold answers tried as the constant one; each costs a pass over the questions."""
 
 

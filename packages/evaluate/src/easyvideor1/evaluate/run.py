@@ -61,14 +61,15 @@ class Evaluation:
 
 def evaluate(config: EvaluateConfig) -> list[dict[str, Any]]:
     """Run the job and return the summary of each benchmark, in order; empty for `check`."""
-    if config.model.build is None:
+    if config.model.build is None and config.job is not Job.check:
         check_family(ensure_model(config.model))
     opened = [_open(name, benchmark) for name, benchmark in config.benchmarks.items()]
     if config.job is Job.check:
         check(opened)
         return []
-    for benchmark in opened:
-        _refuse_without_media(benchmark)
+    if config.job is Job.run:
+        for benchmark in opened:
+            _refuse_without_media(benchmark)
     return _evaluate(config, opened)
 
 
@@ -246,7 +247,7 @@ async def _answer(
 ) -> None:
     import time
 
-    from easyvideor1.evaluate.engine import Engine
+    from easyvideor1.evaluate.engine import Engine, EngineDiedError
 
     engine = await Engine.start(model_path, config.engine, family)
     try:
@@ -254,6 +255,11 @@ async def _answer(
             start = time.perf_counter()
             await _answer_one(config, evaluation, engine)
             evaluation.seconds["answers"] = round(time.perf_counter() - start, 3)
+    except EngineDiedError as error:
+        raise UserError(
+            f"{error}; its own message is above. What was answered is stored: the same command "
+            "goes on from there"
+        ) from error
     finally:
         await engine.stop()
 
@@ -328,6 +334,7 @@ def _conclude(config: EvaluateConfig, evaluation: Evaluation, model_path: str) -
     summary = scoring.write_summary(folder.path, outcomes, opened.config, header)
     if config.job is not Job.score:
         _report(config, evaluation, summary, outcomes)
+    folder.close()
     _print_summary(summary)
     return summary
 
