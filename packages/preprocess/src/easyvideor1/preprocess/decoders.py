@@ -8,6 +8,7 @@ when a source is opened.
 import functools
 import importlib.metadata
 import logging
+import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _log = logging.getLogger(__name__)
+_choosing = threading.Lock()
+"""Many threads ask at once, and a first import that fails must be seen whole by each."""
 
 
 class FrameSource(Protocol):
@@ -81,16 +84,17 @@ def resolve_decoder(wanted: Decoder) -> str:
     """
     if wanted is Decoder.pyav:
         return "pyav"
-    problem = torchcodec_problem()
-    if not problem:
-        return "torchcodec"
-    if wanted is Decoder.torchcodec:
-        raise UserError(
-            f"decode.decoder=torchcodec does not load: {problem}; "
-            "install FFmpeg 4 to 8 with its shared libraries, or set decode.decoder=pyav"
-        )
-    _say_pyav(problem)
-    return "pyav"
+    with _choosing:
+        problem = torchcodec_problem()
+        if not problem:
+            return "torchcodec"
+        if wanted is Decoder.torchcodec:
+            raise UserError(
+                f"decode.decoder=torchcodec does not load: {problem}; "
+                "install FFmpeg 4 to 8 with its shared libraries, or set decode.decoder=pyav"
+            )
+        _say_pyav(problem)
+        return "pyav"
 
 
 @functools.cache
