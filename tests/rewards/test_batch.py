@@ -19,14 +19,14 @@ WORDS = [f"word{index % 97}" for index in range(5000)]
 
 
 def essay(num_words: int) -> tuple[Sample, str]:
-    """A sample and an answer whose longest common subsequence takes num_words² steps."""
+    """A sample and an answer that take num_words² steps to compare; 500 words are not quick."""
     gold = " ".join(WORDS[:num_words])
     sample = Sample(id="essay", problem="?", answer=gold, problem_type=ProblemType.open_ended)
     return sample, "<answer>" + " ".join(reversed(WORDS[:num_words])) + "</answer>"
 
 
 def test_a_batch_scores_as_one_by_one_and_in_order():
-    items = [(QUICK, "<answer>B</answer>"), essay(300), (QUICK, "A"), essay(250), (QUICK, "?")]
+    items = [(QUICK, "<answer>B</answer>"), essay(600), (QUICK, "A"), essay(500), (QUICK, "?")]
     assert score_many(items) == [reward(sample, text) for sample, text in items]
     assert score_many([]) == []
 
@@ -41,7 +41,7 @@ def test_quick_answers_start_no_process(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_an_answer_past_its_deadline_is_a_timeout_and_the_rest_is_scored():
-    items = [essay(5000), (QUICK, "<answer>B</answer>"), essay(400)]
+    items = [essay(5000), (QUICK, "<answer>B</answer>"), essay(600)]
     slow, quick, small = score_many(items, RewardConfig(deadline_s=0.5))
     assert slow.status is ScoreStatus.timeout
     assert slow.value == 0.0
@@ -52,7 +52,7 @@ def test_an_answer_past_its_deadline_is_a_timeout_and_the_rest_is_scored():
 
 def test_a_worker_that_dies_is_an_error_and_is_replaced():
     config = RewardConfig(deadline_s=60, workers=1)
-    score_many([essay(400)], config)  # starts the pool
+    score_many([essay(600)], config)  # starts the pool
 
     def kill() -> None:
         time.sleep(0.5)
@@ -65,7 +65,7 @@ def test_a_worker_that_dies_is_an_error_and_is_replaced():
     killer.join()
     assert (lost.status, lost.value) == (ScoreStatus.error, 0.0)
     assert "died" in lost.detail
-    assert score_many([essay(400)], config)[0].status is ScoreStatus.ok
+    assert score_many([essay(600)], config)[0].status is ScoreStatus.ok
 
 
 def test_a_scorer_that_raises_is_an_error_with_its_reason():

@@ -16,6 +16,7 @@ from pebble import ProcessExpired, ProcessPool
 from easyvideor1.rewards.config import RewardConfig
 from easyvideor1.rewards.registry import task_of
 from easyvideor1.rewards.scoring import DEFAULT, reward
+from easyvideor1.rewards.tasks import open_ended
 from easyvideor1.schema.records import Sample, Score, ScoreStatus
 
 
@@ -77,12 +78,11 @@ def _failure(status: ScoreStatus, detail: str) -> Score:
 def _pool(workers: int) -> ProcessPool:
     """The pool of this process, kept until it ends.
 
-    Its workers are forked from a server that holds nothing but the scorers, so that a new one is
-    there within milliseconds. This process itself may hold threads, a GPU or Ray: not to be forked.
+    Spawned, not forked: this process may hold threads, a GPU, an engine or Ray.
     """
-    context = get_context("forkserver")
-    context.set_forkserver_preload(["easyvideor1.rewards.worker"])
-    pool = ProcessPool(max_workers=workers, context=context)
+    pool = ProcessPool(
+        max_workers=workers, context=get_context("spawn"), initializer=open_ended.load
+    )
     atexit.register(_close, pool)
     return pool
 

@@ -60,7 +60,7 @@ class Task(ABC, Generic[V]):
         """The gold answer in the form the instruction asks for, without the answer tag."""
 
     def is_quick(self, text: str, sample: Sample) -> bool:
-        """Whether the text is surely scored within milliseconds, so that no deadline is needed."""
+        """Whether the text is surely scored so soon that it needs no deadline."""
         return True
 
 

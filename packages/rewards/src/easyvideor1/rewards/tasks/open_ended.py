@@ -14,8 +14,8 @@ from easyvideor1.rewards.reading import AnswerText, NoAnswer
 from easyvideor1.rewards.registry import GoldError, Task, register_task
 from easyvideor1.schema.records import ProblemType, Sample
 
-QUICK_PRODUCT = 1_000_000
-"""Characters of answer times characters of gold text up to which ROUGE-L takes milliseconds."""
+QUICK_PRODUCT = 4_000_000
+"""Characters of answer times characters of gold text up to which ROUGE takes tens of ms."""
 MAX_STEMMED_CHARS = 40
 """No English word is longer, and the stemmer recurses once per letter of "yyyy…"."""
 
@@ -70,6 +70,11 @@ def rouge(text: str, gold: str) -> float:
     scores = scorer.score(gold, text)
     kinds = ("rouge1", "rouge2", "rougeL") if num_gold > 1 else ("rouge1", "rougeL")
     return min(1.0, sum(float(scores[kind].fmeasure) for kind in kinds) / len(kinds))
+
+
+def load() -> None:
+    """Import now what the first score would, so that it does not count against a deadline."""
+    _tools()
 
 
 @lru_cache(maxsize=1)
