@@ -1,5 +1,6 @@
 """Official release layouts in, samples out; and what the model is asked about them."""
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -200,3 +201,43 @@ def test_benchmarks_are_chosen_one_or_several_at_a_time() -> None:
     assert list(composed("benchmark=[toybox,video_mme]").benchmarks) == ["toybox", "video_mme"]
     smaller = composed("benchmark=video_mme", "budget@benchmarks.video_mme.budget=video_128f")
     assert smaller.benchmarks["video_mme"].budget.video.max_frames == 128
+
+
+def test_video_mme_scores_are_those_of_its_formula(tmp_path: Path) -> None:
+    from easyvideor1.evaluate.metrics import summarize
+    from easyvideor1.evaluate.scoring import score_predictions
+    from easyvideor1.rewards import RewardConfig
+    from easyvideor1.schema.records import Prediction, PredictionStatus
+
+    rng = random.Random(0)
+    rows = [
+        video_mme_row(
+            number,
+            domain=rng.choice(["Knowledge", "Sports Competition"]),
+            sub_category=rng.choice(["Astronomy", "Football", "Basketball"]),
+            task_type=rng.choice(["Counting Problem", "OCR Problems"]),
+            answer=rng.choice("ABCD"),
+        )
+        for number in range(240)
+    ]
+    benchmark = composed("benchmark=video_mme").benchmarks["video_mme"]
+    samples = video_mme(tmp_path, rows)
+    responses = [rng.choice(["A", "B", "C", "D", "B. Three.", "no idea", "", None]) for _ in rows]
+    predictions = [
+        Prediction(fingerprint="f", sample_id=sample.id, status=PredictionStatus.ok, text=response)
+        for sample, response in zip(samples, responses, strict=True)
+        if response is not None
+    ]
+    outcomes = score_predictions(samples, predictions, repeats=1, reward=RewardConfig())
+    summary = summarize(outcomes, benchmark.metric, benchmark.group_by)
+
+    # The release's README: share of right letters, overall and per field; nothing leaves the count.
+    given = [(response or "-")[0] for response in responses]
+    right = [letter == row["answer"] for letter, row in zip(given, rows, strict=True)]
+    assert summary["official"]["accuracy"] == pytest.approx(sum(right) / 240, abs=1e-9)
+    for field in ("duration", "domain", "sub_category", "task_type"):
+        for value, found in summary["by"][field].items():
+            of_value = [hit for hit, row in zip(right, rows, strict=True) if row[field] == value]
+            assert found["questions"] == len(of_value)
+            assert found["accuracy"] == pytest.approx(sum(of_value) / len(of_value), abs=1e-9)
+        assert sum(found["questions"] for found in summary["by"][field].values()) == 240

@@ -24,7 +24,7 @@ from easyvideor1.schema.records import Prediction, PredictionStatus, Sample, Sco
 
 if TYPE_CHECKING:
     from easyvideor1.evaluate.metrics import Outcome
-    from easyvideor1.evaluate.pipeline import Question
+    from easyvideor1.evaluate.pipeline import Generator, Question
     from easyvideor1.evaluate.results import ResultFolder
     from easyvideor1.preprocess.families import FamilyAdapter
     from easyvideor1.preprocess.store import ClipStore
@@ -63,7 +63,7 @@ def evaluate(config: EvaluateConfig) -> list[dict[str, Any]]:
     """Run the job and return the summary of each benchmark, in order; empty for `check`."""
     if config.model.build is None and config.job is not Job.check:
         check_family(ensure_model(config.model))
-    opened = [_open(name, benchmark) for name, benchmark in config.benchmarks.items()]
+    opened = [open_benchmark(name, benchmark) for name, benchmark in config.benchmarks.items()]
     if config.job is Job.check:
         check(opened)
         return []
@@ -90,7 +90,8 @@ def check(opened: Sequence[Opened]) -> None:
         raise SystemExit(1)
 
 
-def _open(name: str, benchmark: BenchmarkConfig) -> Opened:
+def open_benchmark(name: str, benchmark: BenchmarkConfig) -> Opened:
+    """Read a benchmark's questions and look which of its media are there."""
     benchmark.data = ensure_data(benchmark.data)
     samples = load_benchmark(name, benchmark)
     missing: dict[str, str] = {}
@@ -119,18 +120,19 @@ def _evaluate(config: EvaluateConfig, opened: Sequence[Opened]) -> list[dict[str
     from easyvideor1.preprocess.families import load_family
 
     family = load_family(model_path, trust_remote_code=config.model.trust_remote_code)
-    evaluations = [_prepare(config, benchmark, model_path, family) for benchmark in opened]
+    evaluations = [prepare(config, benchmark, model_path, family) for benchmark in opened]
     if config.job is Job.run:
         for evaluation in evaluations:
             _cache_frames(config, evaluation)
         if any(evaluation.questions for evaluation in evaluations):
-            asyncio.run(_answer(config, evaluations, model_path, family))
-    return [_conclude(config, evaluation, model_path) for evaluation in evaluations]
+            asyncio.run(_answer_all(config, evaluations, model_path, family))
+    return [conclude(config, evaluation, model_path) for evaluation in evaluations]
 
 
-def _prepare(
+def prepare(
     config: EvaluateConfig, opened: Opened, model_path: str, family: "FamilyAdapter"
 ) -> Evaluation:
+    """Find the stored answers of this protocol and, for `job=run`, the questions still open."""
     from easyvideor1.evaluate import protocol as protocols
     from easyvideor1.evaluate.results import ResultFolder
     from easyvideor1.preprocess.store import ClipStore
@@ -239,7 +241,7 @@ def _load_failed(evaluation: Evaluation, sample_id: str, repeat: int, error: str
     )
 
 
-async def _answer(
+async def _answer_all(
     config: EvaluateConfig,
     evaluations: Sequence[Evaluation],
     model_path: str,
@@ -253,7 +255,7 @@ async def _answer(
     try:
         for evaluation in evaluations:
             start = time.perf_counter()
-            await _answer_one(config, evaluation, engine)
+            await answer(config, evaluation, engine)
             evaluation.seconds["answers"] = round(time.perf_counter() - start, 3)
     except EngineDiedError as error:
         raise UserError(
@@ -264,7 +266,8 @@ async def _answer(
         await engine.stop()
 
 
-async def _answer_one(config: EvaluateConfig, evaluation: Evaluation, engine: Any) -> None:
+async def answer(config: EvaluateConfig, evaluation: Evaluation, engine: "Generator") -> None:
+    """Answer the open questions of one benchmark, with a progress bar."""
     from tqdm import tqdm
 
     from easyvideor1.evaluate.pipeline import Pipeline
@@ -308,7 +311,7 @@ def _running(evaluation: Evaluation) -> dict[str, str]:
     return {"accuracy": f"{accuracy:.3f}"}
 
 
-def _conclude(config: EvaluateConfig, evaluation: Evaluation, model_path: str) -> dict[str, Any]:
+def conclude(config: EvaluateConfig, evaluation: Evaluation, model_path: str) -> dict[str, Any]:
     """Scores, summary and, unless only scores are wanted, the report."""
     from easyvideor1.evaluate import scoring
 

@@ -1,0 +1,148 @@
+"""From questions to a summary on a running engine: what is asked, and what is asked again."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from easyvideor1.evaluate import run
+from easyvideor1.evaluate.config import EvaluateConfig, register
+from easyvideor1.schema.conf import compose
+from tests.live_engine import LiveEngine
+
+
+class Bench:
+    """The small toybox as a benchmark of its own, answered by the session's engine."""
+
+    def __init__(self, engine: LiveEngine, data: Path, outputs: Path):
+        self.engine, self.data, self.outputs = engine, data, outputs
+
+    def config(self, *overrides: str) -> EvaluateConfig:
+        register()
+        settings = [
+            f"model.path={self.engine.model_path}",
+            "model.build=null",
+            "benchmarks.toybox.data.toybox=null",
+            f"benchmarks.toybox.data.validation=[{self.data}/validation.jsonl]",
+            "benchmarks.toybox.generation.max_new_tokens=4",
+            "cache.mode=live",
+            f"output_dir={self.outputs}",
+        ]
+        return compose("evaluate", [*settings, *overrides], EvaluateConfig)
+
+    def open(self, *overrides: str) -> tuple[EvaluateConfig, run.Evaluation]:
+        config = self.config(*overrides)
+        opened = run.open_benchmark("toybox", config.benchmarks["toybox"])
+        return config, run.prepare(config, opened, self.engine.model_path, self.engine.family)
+
+    def asked(self, *overrides: str) -> set[str]:
+        """Which questions a run would ask now."""
+        _, evaluation = self.open(*overrides)
+        evaluation.folder.close()
+        return {question.sample.id for question in evaluation.questions}
+
+    def finish(self, *overrides: str) -> dict[str, Any]:
+        config, evaluation = self.open(*overrides)
+        self.engine.run(run.answer(config, evaluation, self.engine.engine))
+        return run.conclude(config, evaluation, self.engine.model_path)
+
+    def questions_about(self, clip: str) -> set[str]:
+        """Ids of the questions about one clip."""
+        return {question for question in self.all_questions if f"/{clip[-9:-4]}/" in question}
+
+    @property
+    def all_questions(self) -> set[str]:
+        opened = run.open_benchmark("toybox", self.config().benchmarks["toybox"])
+        return {sample.id for sample in opened.samples}
+
+
+@pytest.fixture
+def bench(engine: LiveEngine, toybox_dir: Path, tmp_path: Path) -> Bench:
+    data = tmp_path / "data"
+    shutil.copytree(toybox_dir, data)
+    return Bench(engine, data, tmp_path / "results")
+
+
+def clips(bench: Bench) -> list[Path]:
+    return sorted((bench.data / "clips").glob("validation_*.mp4"))
+
+
+def test_a_run_answers_everything_once_and_a_second_one_asks_nothing(bench: Bench) -> None:
+    assert bench.asked() == bench.all_questions
+    summary = bench.finish()
+    assert summary["statuses"] == {"truncated": len(bench.all_questions)}
+    assert summary["videos"] == len(clips(bench)) and summary["coverage"] == 1.0
+    assert set(summary["by_type"]) >= {"multiple_choice", "numerical", "boolean"}
+    assert bench.asked() == set()
+    again = bench.finish()
+    assert again | {"seconds": {}} == summary | {"seconds": {}}
+
+
+def test_missing_media_count_as_failures_until_they_are_there(bench: Bench) -> None:
+    clip = clips(bench)[2]
+    hidden = clip.rename(bench.data / "hidden.mp4")
+    lost = bench.questions_about(clip.name)
+    assert bench.asked() == bench.all_questions - lost
+    summary = bench.finish()
+    assert summary["statuses"]["load_failed"] == len(lost)
+    assert summary["questions"] == len(bench.all_questions)
+    assert bench.asked() == set()
+    hidden.rename(clip)
+    assert bench.asked() == lost
+    assert "load_failed" not in bench.finish()["statuses"]
+
+
+def test_what_cannot_be_decoded_is_asked_again_on_request(bench: Bench) -> None:
+    clip = clips(bench)[0]
+    clip.write_bytes(b"not a video" * 100)
+    assert bench.finish()["statuses"]["load_failed"] == len(bench.questions_about(clip.name))
+    assert bench.asked() == set()
+    assert bench.asked("retry_failed=true") == bench.questions_about(clip.name)
+
+
+def test_questions_about_a_replaced_video_are_asked_again(bench: Bench) -> None:
+    bench.finish()
+    first, second = clips(bench)[:2]
+    shutil.copy(second, first)
+    assert bench.asked() == bench.questions_about(first.name)
+
+
+def test_a_blind_run_is_another_protocol_on_the_same_frames(bench: Bench) -> None:
+    bench.finish()
+    assert bench.asked("blank_frames=true") == bench.all_questions
+    seeing, blind = bench.open()[1], bench.open("blank_frames=true")[1]
+    assert seeing.folder.fingerprint != blind.folder.fingerprint
+    seeing.folder.close()
+    blind.folder.close()
+    summary = bench.finish("blank_frames=true")
+    assert summary["blank_frames"] and summary["questions"] == len(bench.all_questions)
+
+
+def test_repeats_are_several_answers_to_one_question(bench: Bench) -> None:
+    overrides = [
+        "benchmarks.toybox.repeats=3",
+        "benchmarks.toybox.generation.temperature=1.0",
+        "benchmarks.toybox.max_samples=5",
+    ]
+    summary = bench.finish(*overrides)
+    assert summary["questions"] == 15
+    _, evaluation = bench.open(*overrides)
+    evaluation.folder.close()
+    stored = evaluation.folder.predictions()
+    assert {(p.sample_id, p.repeat) for p in stored} == {
+        (sample.id, repeat) for sample in evaluation.opened.samples for repeat in range(3)
+    }
+    assert len({p.token_ids for p in stored}) > 5
+
+
+def test_two_runs_of_one_protocol_give_the_same_answers(bench: Bench, tmp_path: Path) -> None:
+    other = Bench(bench.engine, bench.data, tmp_path / "other")
+    sampled = "benchmarks.toybox.generation.temperature=1.0"
+    texts = []
+    for each, limits in ((bench, "pipeline.max_requests=1"), (other, "pipeline.max_requests=64")):
+        each.finish(sampled, limits)
+        _, evaluation = each.open(sampled)
+        evaluation.folder.close()
+        texts.append({p.key: p.token_ids for p in evaluation.folder.predictions()})
+    assert texts[0] == texts[1]
