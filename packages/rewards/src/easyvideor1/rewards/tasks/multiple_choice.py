@@ -141,7 +141,8 @@ _VERDICT = re.compile(
     r"(?:is|是)\s*(?:the\s+|most\s+|indeed\s+)?(?i:correct|right|best|正确|对)"
 )
 _CHOSEN = re.compile(
-    rf"(?:\b(?i:choose|select|pick|go\s+with)\b|选择?)\s*(?:{_WORD}\s*)?[(\[*_]*([A-Z]){_NOT_IN_WORD}"
+    r"(?:\b(?i:choose|select|pick|go\s+with)\b|选择?)\s*"
+    rf"((?:{_WORD}\s*)?[(\[*_]*[A-Z]{_NOT_IN_WORD}[^\n]{{0,200}})"
 )
 _LETTER_LINE = re.compile(r"^[^\w\n]{0,6}([A-Z])[^\w\n]{0,6}$", re.MULTILINE)
 _LABELLED_LINE = re.compile(r"^[^\w\n]{0,6}([A-Z])[.):]", re.MULTILINE)
