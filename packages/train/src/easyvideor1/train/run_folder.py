@@ -188,6 +188,10 @@ class RunFolder:
     def _refuse_other_config(self, config: TrainConfig, position: Position) -> None:
         """Compare with the config that the run of this folder was started with."""
         path = self.path / "config.json"
+        if not path.is_file():
+            raise UserError(
+                f"{path} is missing; a checkpoint is continued from inside its run's folder"
+            )
         free = [*FREE_TO_CHANGE, *(["train.warm_start.steps"] if position.step == 0 else [])]
         stored, wanted = flatten(json.loads(path.read_text())), flatten(to_plain(config))
         differing = sorted(
