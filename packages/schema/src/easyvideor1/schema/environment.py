@@ -57,6 +57,9 @@ def prepare() -> None:
 def prepare_local_ray() -> None:
     """Variables for a Ray we start ourselves on loopback; a cluster we join keeps its own."""
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+    # Ray would give its workers the lowest priority but a few; on a machine that also does
+    # something else, engines and learner ranks would then hardly run.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     # Ray's sockets lie below its temporary folder and a socket's path has at most 107 characters;
     # a folder of the user's own, since /tmp/ray belongs to whoever came first.
     os.environ.setdefault("RAY_TMPDIR", f"/tmp/evr-{os.getuid()}")
