@@ -82,6 +82,16 @@ def test_long_clips_are_thinned_and_large_frames_compressed_and_said_so(tmp_path
     assert f"{first:.2f} s" in text and f"{last:.2f} s" in text
 
 
+def test_a_full_page_says_that_it_leaves_frames_out(tmp_path: Path) -> None:
+    clip = video(16, height=160, width=192)
+    rows = section(numbered([clip], 12), ["A"] * 12, lambda sample: [clip])
+    text = page(tmp_path, rows, max_megabytes=1)
+    with_frames = len(shown_frames(text)) / 16
+    assert 1 <= with_frames < 12
+    assert text.count("frames left out: report.max_megabytes=1") == 12 - with_frames
+    assert len(text) < 2_000_000
+
+
 def test_the_models_text_is_text(tmp_path: Path) -> None:
     answer = "<script>alert(1)</script> <answer>B</answer>"
     text = page(tmp_path, section(numbered([], 1), [answer], lambda sample: []))

@@ -177,6 +177,8 @@ class ReportConfig:
     """Questions shown with their frames, spread evenly over the benchmark."""
     max_frames: int = 16
     """Frames shown per medium, spread evenly; the page says how many there were."""
+    max_megabytes: int = 64
+    """Of frames on the page; questions after that are shown without them."""
 
 
 class Job(StrEnum):

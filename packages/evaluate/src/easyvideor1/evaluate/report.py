@@ -86,6 +86,7 @@ def write_report(path: Path, sections: Sequence[Section], config: ReportConfig) 
     environment = Environment(
         loader=PackageLoader("easyvideor1.evaluate"), autoescape=True, undefined=StrictUndefined
     )
+    frames = _Frames(config)
     environment.filters["percent"] = _percent
     environment.filters["pretty"] = lambda value: json.dumps(value, indent=2, ensure_ascii=False)
     shown = [
@@ -93,7 +94,7 @@ def write_report(path: Path, sections: Sequence[Section], config: ReportConfig) 
             "title": section.title,
             "summary": section.summary,
             "protocol": section.protocol,
-            "cards": [_card(section, o, config) for o in _chosen(section.outcomes, config)],
+            "cards": [_card(section, o, frames) for o in _chosen(section.outcomes, config)],
         }
         for section in sections
     ]
@@ -114,7 +115,7 @@ def _chosen(outcomes: Sequence[Outcome], config: ReportConfig) -> list[Outcome]:
     return [outcomes[int(index * step)] for index in range(config.max_samples)]
 
 
-def _card(section: Section, outcome: Outcome, config: ReportConfig) -> _Card:
+def _card(section: Section, outcome: Outcome, frames: "_Frames") -> _Card:
     sample, prediction, score = outcome.sample, outcome.prediction, outcome.score
     shown, instruction = prompt_parts(sample, section.prompt)
     lettered = [f"{chr(65 + i)}. {option}" for i, option in enumerate(shown.options)]
@@ -131,7 +132,7 @@ def _card(section: Section, outcome: Outcome, config: ReportConfig) -> _Card:
         detail="; ".join(filter(None, details)),
         prompt_tokens=prediction.prompt_tokens if prediction else 0,
         answer_tokens=len(prediction.token_ids) if prediction else 0,
-        media=_media(section, sample, config),
+        media=frames.of(section, sample),
     )
 
 
@@ -147,25 +148,36 @@ def _plain(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _media(section: Section, sample: Sample, config: ReportConfig) -> list[_Medium]:
-    try:
-        clips = section.load(sample)
-    except UserError as error:
-        return [_Medium(frames=[], caption=str(error))]
-    return [_medium(clip, config.max_frames) for clip in clips]
+class _Frames:
+    """Turns clips into inline images until the page is full."""
 
+    def __init__(self, config: ReportConfig):
+        self._config = config
+        self._room = config.max_megabytes * 1_000_000
 
-def _medium(clip: "Clip", max_frames: int) -> _Medium:
-    count, _, height, width = clip.shape
-    shown = range(count) if count <= max_frames else _spread(count, max_frames)
-    frames = [
-        _Frame(uri=_data_uri(clip.frames[index]), time_s=clip.metadata.timestamps_s[index])
-        for index in shown
-    ]
-    lossy = "" if height * width <= LOSSLESS_PIXELS else ", as JPEG"
-    part = "" if len(frames) == count else f"{len(frames)} of "
-    caption = f"{part}{count} frames of {width} x {height}{lossy}"
-    return _Medium(frames=frames, caption=caption)
+    def of(self, section: Section, sample: Sample) -> list[_Medium]:
+        """The media of a sample as the page shows them."""
+        if self._room <= 0:
+            limit = self._config.max_megabytes
+            return [_Medium(frames=[], caption=f"frames left out: report.max_megabytes={limit}")]
+        try:
+            clips = section.load(sample)
+        except UserError as error:
+            return [_Medium(frames=[], caption=str(error))]
+        return [self._medium(clip) for clip in clips]
+
+    def _medium(self, clip: "Clip") -> _Medium:
+        count, _, height, width = clip.shape
+        wanted = self._config.max_frames
+        shown = range(count) if count <= wanted else _spread(count, wanted)
+        frames = [
+            _Frame(uri=_data_uri(clip.frames[index]), time_s=clip.metadata.timestamps_s[index])
+            for index in shown
+        ]
+        self._room -= sum(len(frame.uri) for frame in frames)
+        lossy = "" if height * width <= LOSSLESS_PIXELS else ", as JPEG"
+        part = "" if len(frames) == count else f"{len(frames)} of "
+        return _Medium(frames=frames, caption=f"{part}{count} frames of {width} x {height}{lossy}")
 
 
 def _spread(count: int, wanted: int) -> list[int]:
