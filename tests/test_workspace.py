@@ -150,7 +150,7 @@ def answer(command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_help_answers_without_importing_anything_heavy(command: str) -> None:
     done = answer(command, "--help")
     assert done.returncode == 0, done.stderr
-    assert "Configuration groups" in done.stdout
+    assert done.stdout.startswith(command)
     assert done.stderr.splitlines()[-1] == "HEAVY []"
 
 
