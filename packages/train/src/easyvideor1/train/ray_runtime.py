@@ -21,7 +21,7 @@ from easyvideor1.train.mixing import ReplaceSampler
 from easyvideor1.train.ray_learner import RankActor, RayLearner
 from easyvideor1.train.rollout import EngineActor, RaySampler
 from easyvideor1.train.run_folder import Checkpoint, Checkpointer, RunFolder
-from easyvideor1.train.tracking import open_tracker
+from easyvideor1.train.tracking import RunTracker, open_tracker
 
 STOP_TIMEOUT_S = 30.0  # an engine that does not stop by then is killed with its actor
 
@@ -62,38 +62,55 @@ def open_runtime(
         family = load_family(config.model.path, trust_remote_code=config.model.trust_remote_code)
         with open_tracker(config, folder, start.position if start else None) as tracker:
             inputs = Inputs(config, family)
-            sampler: Sampler = RaySampler(engines, config.rollout, seed=config.seed)
-            if config.mixing.mode is MixingMode.replace:
-                sampler = ReplaceSampler(sampler, inputs.reader, seed=config.seed)
-            learner = RayLearner(ranks, timeout_s=config.learner.timeout_s)
-            data, warm_start = inputs.training(train), inputs.warm_start(train)
-            prompts = inputs.validation(validation)
-            stateful: dict[str, Any] = {"data": data, "offline": inputs.reader}
-            if warm_start is not None:
-                stateful["warm_start"] = warm_start
+            runtime = assemble(
+                config, folder, start, engines, ranks, tracker, inputs, train, validation
+            )
             limit = config.rollout.start_timeout_s
             engines.wait(starting["engine"], "start", timeout_s=limit)
             ranks.wait(starting["learner"], "start", timeout_s=limit)
             try:
-                yield Runtime(
-                    data=data,
-                    sampler=sampler,
-                    learner=learner,
-                    score=lambda answers: score_many(answers, config.reward),
-                    checkpoints=Checkpointer(
-                        config,
-                        folder,
-                        start,
-                        learner=learner,
-                        stateful=stateful,
-                        on_sealed=lambda path: tracker.note("checkpoint", str(path)),
-                    ),
-                    tracker=tracker,
-                    warm_start=None if warm_start is None else (warm_start, inputs.reader),
-                    validation=prompts,
-                )
+                yield runtime
             finally:
                 stop(engines)
+
+
+def assemble(
+    config: TrainConfig,
+    folder: RunFolder,
+    start: Checkpoint | None,
+    engines: Actors,
+    ranks: Actors,
+    tracker: RunTracker,
+    inputs: Inputs,
+    train: Sequence[Sample],
+    validation: Sequence[Sample],
+) -> Runtime:
+    """The parts of a run as the loop takes them; calls no actor."""
+    sampler: Sampler = RaySampler(engines, config.rollout, seed=config.seed)
+    if config.mixing.mode is MixingMode.replace:
+        sampler = ReplaceSampler(sampler, inputs.reader, seed=config.seed)
+    learner = RayLearner(ranks, timeout_s=config.learner.timeout_s)
+    data, warm_start = inputs.training(train), inputs.warm_start(train)
+    stateful: dict[str, Any] = {"data": data, "offline": inputs.reader}
+    if warm_start is not None:
+        stateful["warm_start"] = warm_start
+    return Runtime(
+        data=data,
+        sampler=sampler,
+        learner=learner,
+        score=lambda answers: score_many(answers, config.reward),
+        checkpoints=Checkpointer(
+            config,
+            folder,
+            start,
+            learner=learner,
+            stateful=stateful,
+            on_sealed=lambda path: tracker.note("checkpoint", str(path)),
+        ),
+        tracker=tracker,
+        warm_start=None if warm_start is None else (warm_start, inputs.reader),
+        validation=inputs.validation(validation),
+    )
 
 
 def place(config: TrainConfig, folder: RunFolder) -> tuple[Actors, Actors]:
