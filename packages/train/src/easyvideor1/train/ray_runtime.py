@@ -5,6 +5,7 @@ the same process (a sweep) starts afresh. Called by `cli`.
 """
 
 import os
+import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -50,6 +51,11 @@ def open_runtime(
         num_gpus=None if environment.has_nvidia_gpu() else 0,
         object_store_bytes=config.ray.object_store_mb * 1024**2,
     )
+    began = time.monotonic()
+    print(
+        f"starting {config.rollout.engines} engine(s) and {config.learner.ranks} learner rank(s); "
+        f"logs in {folder.path / 'logs'}"
+    )
     with session:
         engines, ranks = place(config, folder)
         starting = {
@@ -68,6 +74,7 @@ def open_runtime(
             limit = config.rollout.start_timeout_s
             engines.wait(starting["engine"], "start", timeout_s=limit)
             ranks.wait(starting["learner"], "start", timeout_s=limit)
+            print(f"ready after {time.monotonic() - began:.0f} s")
             try:
                 yield runtime
             finally:
