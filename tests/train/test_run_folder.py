@@ -5,7 +5,7 @@ import json
 import pytest
 
 from easyvideor1.schema.errors import UserError
-from easyvideor1.train.config import WarmStartConfig
+from easyvideor1.train.config import Attention, WarmStartConfig
 from easyvideor1.train.interfaces import Position
 from easyvideor1.train.run_folder import Checkpoint, RunFolder, flatten, to_remove
 
@@ -64,6 +64,19 @@ def test_another_config_is_refused_with_the_differing_fields(table, folder):
         folder.starting_point(other)
     assert "rollout.group_size (4 there, 16 now)" in str(error.value)
     assert "learner.optimizer.lr" in str(error.value)
+
+
+def test_a_setting_younger_than_the_run_had_its_default(table, folder):
+    seal(folder, step=2)
+    path = folder.path / "config.json"
+    stored = json.loads(path.read_text())
+    del stored["learner"]["attention"]
+    path.write_text(json.dumps(stored))
+    config = table.config(folder.path, steps=4)
+    assert folder.starting_point(config) is not None
+    config.learner.attention = Attention.eager
+    with pytest.raises(UserError, match=r"learner.attention \('sdpa' there, 'eager' now\)"):
+        folder.starting_point(config)
 
 
 def test_without_a_checkpoint_another_config_starts_anew(table, folder):

@@ -149,11 +149,12 @@ def assign(samples: Sequence[Sample], num_engines: int) -> list[int]:
 
 
 def engine_config(config: TrainConfig) -> EngineConfig:
-    """The engine's settings with the lengths and the dtype of this run."""
+    """The engine's settings with the lengths of this run and what its model needs."""
     engine, rollout = config.rollout.engine, config.rollout
     longest = rollout.max_prompt_tokens + rollout.max_new_tokens
     return replace(
         engine,
         dtype=config.model.dtype if engine.dtype == "auto" else engine.dtype,
         max_model_len=engine.max_model_len or longest,
+        trust_remote_code=engine.trust_remote_code or config.model.trust_remote_code,
     )

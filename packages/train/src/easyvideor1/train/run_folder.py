@@ -193,7 +193,10 @@ class RunFolder:
                 f"{path} is missing; a checkpoint is continued from inside its run's folder"
             )
         free = [*FREE_TO_CHANGE, *(["train.warm_start.steps"] if position.step == 0 else [])]
-        stored, wanted = flatten(json.loads(path.read_text())), flatten(to_plain(config))
+        # A setting that is younger than the run had its default then.
+        defaults = flatten(to_plain(TrainConfig()))
+        stored = defaults | flatten(json.loads(path.read_text()))
+        wanted = flatten(to_plain(config))
         differing = sorted(
             name
             for name in stored.keys() | wanted.keys()
