@@ -235,7 +235,7 @@ def test_killed_at_any_moment_it_ends_as_an_undisturbed_run(
     undisturbed = Run(tmp_path / "undisturbed", toybox_dir, tiny_model_path)
     undisturbed.finish()
     rng = random.Random(0)
-    for _ in range(8):
+    for _ in range(6):
         process = evaluation.start("pipeline.max_requests=1")
         time.sleep(rng.uniform(2, 30))
         if process.poll() is None:

@@ -149,12 +149,16 @@ class Engine:
             )
 
     async def _render(self, request: EngineRequest) -> "EngineInput":
-        """The prompt with its media processed, in vLLM's own thread for that."""
+        """The prompt with its media processed, off the event loop."""
         from vllm.renderers.inputs.preprocess import parse_model_prompt
 
         try:
-            inputs = self._family.engine_inputs(
-                request.prompt_token_ids, request.clips, sample_id=request.request_id
+            # In a thread: it reads the frames, from a cache file that may not be in memory yet.
+            inputs = await asyncio.to_thread(
+                self._family.engine_inputs,
+                request.prompt_token_ids,
+                request.clips,
+                sample_id=request.request_id,
             )
             prompt = parse_model_prompt(self._llm.model_config, inputs)
             (rendered,) = await self._llm.renderer.render_cmpl_async([prompt])
