@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from easyvideor1.evaluate import fast_start, quiet
 from easyvideor1.evaluate.config import EngineConfig, SamplingSettings
@@ -20,7 +20,7 @@ from easyvideor1.schema import environment
 from easyvideor1.schema.records import Completion, Segment
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Coroutine
 
     from vllm import AsyncEngineArgs, SamplingParams
     from vllm.inputs import EngineInput
@@ -31,8 +31,12 @@ if TYPE_CHECKING:
     from easyvideor1.preprocess.clip import Clip
     from easyvideor1.preprocess.families import FamilyAdapter
 
+T = TypeVar("T")
+
 FORBIDDEN_BIAS = -100.0
 """Added to the logits of tokens that may not be sampled; vLLM's lowest bias. exp(-100) is 4e-44."""
+LAST_ERRORS_S = 1.0
+"""Time for a dead engine's errors to reach the requests that wait for it."""
 
 
 class RequestRefusedError(Exception):
@@ -125,7 +129,6 @@ class Engine:
             EngineDiedError: there is no engine any more, or none with defined weights.
         """
         from vllm.exceptions import VLLMClientError, VLLMServerError
-        from vllm.v1.engine.exceptions import EngineDeadError
 
         async with self._gate.request():
             if not self._weights_defined:
@@ -133,9 +136,7 @@ class Engine:
             start = time.perf_counter()
             try:
                 prompt = await self._render(request)
-                output = await self._final_output(prompt, request)
-            except EngineDeadError as error:
-                raise EngineDiedError(f"the engine died (request {request.request_id})") from error
+                output = await self._while_alive(self._final_output(prompt, request))
             except VLLMClientError as error:
                 raise RequestRefusedError(_reason(request, error)) from error
             except VLLMServerError as error:
@@ -200,24 +201,52 @@ class Engine:
 
         All caches made by the old weights go: prefix, encoder and processed media. If it raises,
         the weights are undefined: requests fail until another publish succeeds.
+
+        Raises:
+            EngineDiedError: there is no engine any more.
         """
-        from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
-
-        from easyvideor1.evaluate import weights
-
         if not self._weight_updates:
             raise ValueError("publish needs an engine started with weight_updates=True")
         async with self._gate.closed():
             self._weights_defined = False
-            # The pause clears all three caches, and the scheduler's view of them, in one call.
-            await self._llm.pause_generation(mode="wait", clear_cache=True)
-            await self._llm.start_weight_update()
-            update = weights.update_request(manifest)
-            await self._llm.update_weights(WeightTransferUpdateRequest(update_info=update))
-            await self._llm.finish_weight_update(str(manifest.version))
-            await self._llm.resume_generation()
+            await self._while_alive(self._replace_weights(manifest))
             self.version = manifest.version
             self._weights_defined = True
+
+    async def _replace_weights(self, manifest: "WeightManifest") -> None:
+        from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
+
+        from easyvideor1.evaluate import weights
+
+        # The pause clears all three caches, and the scheduler's view of them, in one call.
+        await self._llm.pause_generation(mode="wait", clear_cache=True)
+        await self._llm.start_weight_update()
+        update = weights.update_request(manifest)
+        await self._llm.update_weights(WeightTransferUpdateRequest(update_info=update))
+        await self._llm.finish_weight_update(str(manifest.version))
+        await self._llm.resume_generation()
+
+    async def _while_alive(self, work: "Coroutine[Any, Any, T]") -> T:
+        """The result of `work`, or `EngineDiedError` once the engine is dead.
+
+        vLLM lets a call wait for ever when the engine dies just before it is queued: by then the
+        task that hands out answers and errors has ended.
+        """
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        task = asyncio.create_task(work)
+        handler = self._llm.output_handler
+        assert handler is not None
+        try:
+            await asyncio.wait({task, handler}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({task}, timeout=LAST_ERRORS_S)
+            if not task.done():
+                raise EngineDiedError("the engine's process has ended")
+            return task.result()
+        except EngineDeadError as error:
+            raise EngineDiedError("the engine's process has ended") from error
+        finally:
+            task.cancel()
 
     async def stop(self) -> None:
         """End the engine process and free its memory."""
