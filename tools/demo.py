@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ class Clock:
         self.seconds = {"setup": float(os.environ.get("EVR_SETUP_SECONDS") or 0.0)}
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
+    def phase(self, name: str) -> Generator[None]:
         """Time a phase and announce it."""
         print(f"\n== {name.replace('_', ' ')}", flush=True)
         start = time.perf_counter()
