@@ -37,7 +37,7 @@ lint: $(STAMP) ## Formatting, lint, types, import layers, lock
 	@$(IN_VENV) ruff format --check .
 	@$(IN_VENV) ruff check .
 	@$(IN_VENV) pyrefly check
-	@$(IN_VENV) lint-imports
+	@$(IN_VENV) lint-imports --no-logo
 	@"$$($(ENVIRONMENT) uv)" lock --check --quiet
 
 format: $(STAMP) ## Apply formatting and the safe lint fixes
