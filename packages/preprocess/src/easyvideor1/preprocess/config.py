@@ -50,7 +50,7 @@ class ToyboxConfig:
     """Generated clips with known answers."""
 
     train_clips: int = 640
-    """Clips with a colour, a count and a still-there question each; every fourth is described."""
+    """Clips with a colour, a count and a still-there question each; every eighth is described."""
     train_events: int = 64
     """Clips with one temporal grounding question each."""
     validation_clips: int = 80

@@ -50,7 +50,7 @@ class Scene:
     def render(self, rng: np.random.Generator, size: int) -> Frames:
         """[SCENE_S * SOURCE_FPS, size, size, 3]: each square in a quarter of its own."""
         half = size // 2
-        side = size // 4
+        side = 5 * size // 16
         frames = _ground(rng, SCENE_S * SOURCE_FPS, size)
         seen = frames if self.stays else frames[: len(frames) // 2]
         for quarter in rng.choice(4, self.count, replace=False):
@@ -137,7 +137,7 @@ def _questions(clip: Scene | Event, index: int) -> Iterator[_Question]:
             problem_type=ProblemType.temporal_grounding,
             problem="When is the square shown?",
             answer={"time": [clip.start_s, clip.end_s]},
-            reasoning="I look for the first and last time of the square.",
+            reasoning="By the first and last time.",
         )
         return
     yield _Question(
@@ -146,29 +146,29 @@ def _questions(clip: Scene | Event, index: int) -> Iterator[_Question]:
         problem="Which colour are the squares?",
         options=tuple(COLOURS),
         answer="ABCD"[list(COLOURS).index(clip.colour)],
-        reasoning="I look at the colour.",
+        reasoning="By colour.",
     )
     yield _Question(
         name="count",
         problem_type=ProblemType.numerical,
         problem="How many squares are shown?",
         answer=clip.count,
-        reasoning="I count the squares.",
+        reasoning="By counting.",
     )
     yield _Question(
         name="stay",
         problem_type=ProblemType.boolean,
         problem="Are the squares still there at the end?",
         answer=clip.stays,
-        reasoning="I look at the last frames.",
+        reasoning="By the last frames.",
     )
-    if index % 4 == 0:
+    if index % 8 == 0:
         yield _Question(
             name="describe",
             problem_type=ProblemType.open_ended,
             problem="Describe the video in one short sentence.",
             answer=_describe(clip),
-            reasoning="I describe the squares.",
+            reasoning="By colour, number and end.",
         )
 
 

@@ -32,6 +32,9 @@ CONTROL_TOKENS = (
     "<|video_pad|>",
 )
 
+ANSWER_TOKENS = ("<think>", "</think>", "<answer>", "</answer>")
+"""One token each, and ordinary text: as Qwen's tokenizers treat `<think>`."""
+
 BUILD_FILE = "tiny_model.json"
 """The settings a tiny model was built with, inside its folder."""
 
@@ -226,7 +229,7 @@ def build_tokenizer(vocab_size: int) -> "PreTrainedTokenizerFast":
     )
     tokenizer.decoder = decoders.ByteLevel()  # type: ignore[assignment]
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size - len(CONTROL_TOKENS),
+        vocab_size=vocab_size - len(CONTROL_TOKENS) - len(ANSWER_TOKENS),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
@@ -242,6 +245,7 @@ def build_tokenizer(vocab_size: int) -> "PreTrainedTokenizerFast":
             "vision_eos_token": "<|vision_end|>",
         },
     )
+    fast.add_tokens(list(ANSWER_TOKENS))
     fast.add_tokens(list(CONTROL_TOKENS), special_tokens=True)
     fast.chat_template = CHAT_TEMPLATE
     return fast
@@ -252,7 +256,7 @@ def _tokenizer_text() -> Iterator[str]:
     for word in VOCABULARY.split():
         yield from [f" {word}"] * 8
         yield from [word.capitalize(), word]
-    yield from ["<answer>", "</answer>", '{"time":[', "]}"] * 32
+    yield from ['{"time":[', "]}"] * 32
 
 
 _BUILDERS = {"qwen3_vl": _build_qwen3_vl}
