@@ -56,7 +56,9 @@ class ToyboxConfig:
     validation_clips: int = 80
     validation_events: int = 24
     offline_share: float = 0.5
-    """Share of training samples that carry an offline trajectory."""
+    """Share of training samples that carry an offline trajectory; of `colour` and `stay` questions
+    `offline_share_rare`, so that reinforcement learning has something to win there."""
+    offline_share_rare: float = 0.05
     seed: int = 0
     size: int = 64
     """Height and width of a frame, in pixels."""

@@ -50,7 +50,7 @@ class Scene:
     def render(self, rng: np.random.Generator, size: int) -> Frames:
         """[SCENE_S * SOURCE_FPS, size, size, 3]: each square in a quarter of its own."""
         half = size // 2
-        side = 5 * size // 16
+        side = 3 * size // 8
         frames = _ground(rng, SCENE_S * SOURCE_FPS, size)
         seen = frames if self.stays else frames[: len(frames) // 2]
         for quarter in rng.choice(4, self.count, replace=False):
@@ -100,7 +100,9 @@ def _split_samples(config: ToyboxConfig, split: Split, folder: Path) -> Iterator
         write_clip(folder / "clips" / name, clip.render(clip_rng, config.size))
         media = (Media(kind=MediaKind.video, path=f"clips/{name}"),)
         for question in _questions(clip, index):
-            offline = train and rng.random() < config.offline_share
+            rare = question.name in ("colour", "stay")
+            share = config.offline_share_rare if rare else config.offline_share
+            offline = train and rng.random() < share
             yield question.sample(f"toybox/{split}/{index:05d}", media, offline)
 
 
