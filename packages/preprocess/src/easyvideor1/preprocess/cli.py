@@ -53,26 +53,14 @@ def cache(config: PreprocessConfig) -> None:
 
 def _read_data(config: PreprocessConfig) -> list[tuple[Sequence[Sample], bool]]:
     """Training and validation samples, with whether they are the latter; every row checked."""
-    from easyvideor1.preprocess.data import ensure_data
-    from easyvideor1.schema.readers import read_samples
+    from easyvideor1.preprocess.data import ensure_data, read_files
 
     data = ensure_data(config.data)
-    parts: list[tuple[Sequence[Sample], bool]] = []
-    for files, validation in ((data.train, False), (data.validation, True)):
-        if not files:
-            continue
-        table = read_samples(
-            files,
-            format=data.format,
-            media_root=data.media_root,
-            on_bad_row=data.on_bad_row,
-            problem_type=data.problem_type,
-            cache_dir=resolve_output(config.cache.dir),
-        )
-        if table.skipped:
-            print(f"data.on_bad_row=skip left out {len(table.skipped)} rows of {', '.join(files)}")
-        parts.append((table, validation))
-    return parts
+    return [
+        (read_files(data, files, config.cache), validation)
+        for files, validation in ((data.train, False), (data.validation, True))
+        if files
+    ]
 
 
 def stats(config: PreprocessConfig) -> None:

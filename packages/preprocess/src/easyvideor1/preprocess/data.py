@@ -1,20 +1,21 @@
-"""Makes the data files of a config exist: builds toy data on first use, resolves paths.
+"""The data of a config: built on first use where it is toy data, its paths resolved, its rows read.
 
-Reading and checking them is `schema.readers`. Imports no torch.
+What a row must hold is up to `schema.readers`. Imports no torch.
 """
 
 import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from easyvideor1.preprocess.config import DataConfig
+from easyvideor1.preprocess.config import CacheConfig, DataConfig
 from easyvideor1.schema.conf import resolve_output
 from easyvideor1.schema.errors import UserError
+from easyvideor1.schema.records import Sample
 
 BUILD_FILE = "build.json"
 """The settings that generated data were built with, inside their folder."""
@@ -42,6 +43,34 @@ def ensure_data(config: DataConfig) -> DataConfig:
         validation=[str(resolve_output(path)) for path in config.validation],
         media_root=config.media_root and str(resolve_output(config.media_root)),
     )
+
+
+def read_files(data: DataConfig, files: Sequence[str], cache: CacheConfig) -> Sequence[Sample]:
+    """The samples of `data.train` or `data.validation`, every row checked; says what it left out.
+
+    Args:
+        data: as `ensure_data` returned it.
+        files: its training or its validation files; none give no samples.
+        cache: where converted files are kept.
+
+    Raises:
+        UserError: for a missing file; `DataError` for a bad row, unless `data.on_bad_row=skip`.
+    """
+    from easyvideor1.schema.readers import read_samples
+
+    if not files:
+        return []
+    table = read_samples(
+        list(files),
+        format=data.format,
+        media_root=data.media_root,
+        on_bad_row=data.on_bad_row,
+        problem_type=data.problem_type,
+        cache_dir=resolve_output(cache.dir),
+    )
+    if table.skipped:
+        print(f"data.on_bad_row=skip left out {len(table.skipped)} rows of {', '.join(files)}")
+    return table
 
 
 def _ensure_built(name: str, settings: Any, build: Callable[[Any, Path], None]) -> None:

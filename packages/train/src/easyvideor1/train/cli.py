@@ -63,29 +63,15 @@ def read_data(config: TrainConfig) -> Datasets:
     Raises:
         UserError: for a missing file or no training file; `DataError` for a bad row.
     """
-    from easyvideor1.preprocess.data import ensure_data
-    from easyvideor1.schema.readers import read_samples
+    from easyvideor1.preprocess.data import ensure_data, read_files
 
     data = ensure_data(config.data)
     if not data.train:
         raise UserError(f"data.train of {data.name} is empty; name at least one file to train on")
-
-    def read(files: list[str]) -> Sequence[Sample]:
-        if not files:
-            return []
-        table = read_samples(
-            files,
-            format=data.format,
-            media_root=data.media_root,
-            on_bad_row=data.on_bad_row,
-            problem_type=data.problem_type,
-            cache_dir=resolve_output(config.cache.dir),
-        )
-        if table.skipped:
-            print(f"data.on_bad_row=skip left out {len(table.skipped)} rows of {', '.join(files)}")
-        return table
-
-    return Datasets(train=read(data.train), validation=read(data.validation))
+    return Datasets(
+        train=read_files(data, data.train, config.cache),
+        validation=read_files(data, data.validation, config.cache),
+    )
 
 
 def with_model(config: TrainConfig) -> TrainConfig:

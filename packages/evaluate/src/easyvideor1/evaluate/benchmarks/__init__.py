@@ -13,24 +13,19 @@ from pathlib import Path
 from easyvideor1.evaluate.benchmarks.charades_sta import load_charades_sta
 from easyvideor1.evaluate.benchmarks.video_mme import load_video_mme
 from easyvideor1.evaluate.config import BenchmarkConfig, Loader
-from easyvideor1.preprocess.config import DataConfig
+from easyvideor1.preprocess.config import CacheConfig, DataConfig
+from easyvideor1.preprocess.data import read_files
 from easyvideor1.schema.codec import to_plain
 from easyvideor1.schema.conf import resolve_output
 from easyvideor1.schema.errors import UserError
-from easyvideor1.schema.readers import read_samples
 from easyvideor1.schema.records import Sample
 
 __all__ = ["LOADERS", "data_revision", "load_benchmark"]
 
 
 def _load_samples(data: DataConfig) -> Sequence[Sample]:
-    return read_samples(
-        [resolve_output(source) for source in data.validation],
-        format=data.format,
-        media_root=data.media_root,
-        on_bad_row=data.on_bad_row,
-        problem_type=data.problem_type,
-    )
+    files = [str(resolve_output(source)) for source in data.validation]
+    return read_files(data, files, CacheConfig())
 
 
 LOADERS: dict[Loader, Callable[[DataConfig], Sequence[Sample]]] = {
