@@ -33,7 +33,7 @@ def write_report(
         evaluations: by model, then by benchmark: the summary that `evr-evaluate` wrote.
         metrics: rows of the training run's `metrics.jsonl`.
     """
-    steps = [row for row in metrics if "reward/policy/mean" in row]
+    steps = [row for row in metrics if "reward/policy" in row]
     rows = [
         {
             "label": label,
@@ -52,7 +52,7 @@ def write_report(
             real=evaluations["after"].get("real_clips"),
             real_link=_link(path, evaluations["after"]["real_clips"]),
             curves=[
-                curve("reward", [(row["step"], row["reward/policy/mean"]) for row in steps]),
+                curve("reward", [(row["step"], row["reward/policy"]) for row in steps]),
                 curve("accuracy", [(row["step"], row["reward/policy/accuracy"]) for row in steps]),
             ],
         )
