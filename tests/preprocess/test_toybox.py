@@ -104,8 +104,13 @@ def test_no_training_clip_is_a_validation_clip(folder: Path, validation: list[Sa
 
 def test_a_part_of_the_training_samples_has_an_offline_trajectory(folder: Path) -> None:
     train = list(read_samples(folder / "train.jsonl"))
-    share = sum(bool(sample.offline) for sample in train) / len(train)
-    assert 0.3 < share < 0.7
+
+    def share(*categories: str) -> float:
+        chosen = [sample for sample in train if sample.category in categories]
+        return sum(bool(sample.offline) for sample in chosen) / len(chosen)
+
+    assert 0.25 < share("count", "when", "describe") < 0.75
+    assert share("colour", "stay") < 0.25
     assert all(sample.offline[0].text.endswith("</answer>") for sample in train if sample.offline)
     assert {sample.problem_type for sample in train} == {
         ProblemType.multiple_choice,
