@@ -28,7 +28,7 @@ MIRRORS = [
         index="https://user:secret@mirror.example:8443/api/pypi/all/simple/",
         files="https://user:secret@mirror.example:8443/api/pypi/all/packages/",
     ),
-    Addresses(index="http://127.0.0.1:3141/root/pypi/+simple", files="http://127.0.0.1:3141/"),
+    Addresses(index="http://127.0.0.1:3141/team/pypi/+simple", files="http://127.0.0.1:3141/"),
 ]
 
 
