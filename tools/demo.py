@@ -19,6 +19,7 @@ from typing import Any
 from easyvideor1.preprocess import decode_counter
 from easyvideor1.schema import jsonl
 from easyvideor1.schema.conf import compose, outputs_dir
+from easyvideor1.schema.files import write_json
 from easyvideor1.train.config import TrainConfig
 from easyvideor1.train.config import register as register_train
 from tools.demo_report import write_report
@@ -100,7 +101,7 @@ def main() -> None:
         "decodes_during_training": decode_counter.total(counters),
         "seconds": clock.seconds,
     }
-    (DEMO / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    write_json(DEMO / "summary.json", summary)
     metrics = list(jsonl.read(grpo / "metrics.jsonl"))
     write_report(DEMO / "report.html", summary, evaluations, metrics)
     print(json.dumps(summary, indent=2))
@@ -162,7 +163,7 @@ def cached_clips() -> int:
     from easyvideor1.preprocess.cache import open_cache
     from easyvideor1.preprocess.config import CacheConfig
 
-    return len(list(open_cache(CacheConfig(dir=str(DEMO / "cache"))).keys()))
+    return len(open_cache(CacheConfig(dir=str(DEMO / "cache"))).keys())
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from PIL import Image
 from easyvideor1.preprocess import keys
 from easyvideor1.preprocess.config import Decoder, Fingerprint
 from easyvideor1.preprocess.errors import DecodeError
-from easyvideor1.preprocess.keys import clip_key, content_fingerprint
+from easyvideor1.preprocess.keys import clip_settings, content_fingerprint, key_of
 from easyvideor1.preprocess.rules import FamilyRules
 from easyvideor1.schema.budget import FrameBudget
 from easyvideor1.schema.records import Media, MediaKind
@@ -26,7 +26,8 @@ def clip(tmp_path: Path) -> Path:
 
 
 def key(media: Media, rules: FamilyRules, budget: FrameBudget = BUDGET, **options) -> str:
-    return clip_key(media, budget, rules, **({"decoder": Decoder.pyav} | options))
+    settings = {"decoder": Decoder.pyav} | options
+    return key_of(clip_settings(media, budget, rules, **settings))
 
 
 @pytest.mark.parametrize("fingerprint", Fingerprint)

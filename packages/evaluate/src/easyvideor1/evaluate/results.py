@@ -15,6 +15,7 @@ from easyvideor1.evaluate.protocol import Protocol
 from easyvideor1.schema import jsonl
 from easyvideor1.schema.codec import from_plain, to_plain
 from easyvideor1.schema.errors import UserError
+from easyvideor1.schema.files import new_file, write_json
 from easyvideor1.schema.records import Prediction, PredictionStatus
 
 FAILED = frozenset({PredictionStatus.load_failed, PredictionStatus.generate_failed})
@@ -121,17 +122,9 @@ def _read_protocol(folder: Path) -> Protocol:
     return json.loads((folder / "protocol.json").read_text(encoding="utf-8"))
 
 
-def write_json(path: Path, value: object) -> None:
-    """Write a whole JSON file or leave the old one."""
-    _replace(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
-
-
 def write_lines(path: Path, rows: Iterable[object]) -> None:
     """Write a whole JSONL file or leave the old one."""
-    _replace(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-
-
-def _replace(path: Path, text: str) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(text, encoding="utf-8")
-    os.replace(draft, path)
+    with new_file(path) as draft:
+        draft.write_text(
+            "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8"
+        )

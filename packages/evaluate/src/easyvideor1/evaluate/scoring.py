@@ -11,9 +11,10 @@ from typing import Any
 from easyvideor1.evaluate import metrics
 from easyvideor1.evaluate.config import BenchmarkConfig
 from easyvideor1.evaluate.metrics import Outcome
-from easyvideor1.evaluate.results import write_json, write_lines
+from easyvideor1.evaluate.results import write_lines
 from easyvideor1.rewards import RewardConfig, score_many
 from easyvideor1.schema.codec import to_plain
+from easyvideor1.schema.files import write_json
 from easyvideor1.schema.records import Prediction, PredictionStatus, Sample, Score
 
 TO_SCORE = frozenset({PredictionStatus.ok, PredictionStatus.truncated})

@@ -4,21 +4,15 @@ What a row must hold is up to `schema.readers`. Imports no torch.
 """
 
 import dataclasses
-import json
-import os
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
+from easyvideor1.preprocess.built import build_folder, differing_settings
 from easyvideor1.preprocess.config import CacheConfig, DataConfig
 from easyvideor1.schema.conf import resolve_output
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import Sample
-
-BUILD_FILE = "build.json"
-"""The settings that generated data were built with, inside their folder."""
 
 
 def ensure_data(config: DataConfig) -> DataConfig:
@@ -76,31 +70,9 @@ def read_files(data: DataConfig, files: Sequence[str], cache: CacheConfig) -> Se
 def _ensure_built(name: str, settings: Any, build: Callable[[Any, Path], None]) -> None:
     folder = resolve_output(f"outputs/data/{name}")
     if not folder.exists():
-        _build_aside(folder, settings, build)
-    file = folder / BUILD_FILE
-    found = json.loads(file.read_text()) if file.is_file() else {}
-    wanted = dataclasses.asdict(settings)
-    differing = [key for key in wanted if found.get(key) != wanted[key]]
-    if differing:
-        shown = ", ".join(f"{key}={found.get(key)!r} not {wanted[key]!r}" for key in differing)
+        build_folder(folder, settings, build)
+    if differing := differing_settings(folder, settings):
+        shown = ", ".join(f"{key}={was!r} not {now!r}" for key, (was, now) in differing.items())
         raise UserError(
             f"{folder} was built with other settings ({shown}); set another data.name or delete it"
         )
-
-
-def _build_aside(folder: Path, settings: Any, build: Callable[[Any, Path], None]) -> None:
-    """Build in a folder beside it, then rename: what is there is complete."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
-        build(settings, draft)
-        (draft / BUILD_FILE).write_text(json.dumps(dataclasses.asdict(settings), indent=2) + "\n")
-        draft.chmod(0o755)
-        try:
-            os.rename(draft, folder)
-        except OSError:
-            # Another process was first; the same settings build the same data.
-            if not (folder / BUILD_FILE).is_file():
-                raise
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)

@@ -62,18 +62,6 @@ def key_of(settings: dict[str, Any]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
 
 
-def clip_key(
-    media: Media,
-    budget: FrameBudget,
-    rules: FamilyRules,
-    *,
-    decoder: Decoder = Decoder.auto,
-    fingerprint: Fingerprint = Fingerprint.fast,
-) -> str:
-    """The cache key of one medium under one budget for one model family."""
-    return key_of(clip_settings(media, budget, rules, decoder=decoder, fingerprint=fingerprint))
-
-
 def _content(media: Media, fingerprint: Fingerprint) -> str | list[str]:
     if media.frames:
         return [content_fingerprint(path, fingerprint) for path in media.frames]

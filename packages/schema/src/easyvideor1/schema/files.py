@@ -4,6 +4,7 @@ Whatever we store goes through here or through `schema.jsonl`; checkpoints and c
 others write, keep the same order: write beside, sync, rename, sync the folder.
 """
 
+import json
 import os
 import shutil
 import tempfile
@@ -33,6 +34,12 @@ def new_file(path: Path) -> Generator[Path]:
         sync_entry(path.parent)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write a whole JSON file, or leave the one that is there."""
+    with new_file(path) as draft:
+        draft.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from typing import Any
 
 from easyvideor1.schema.codec import to_plain
 from easyvideor1.schema.errors import UserError
-from easyvideor1.schema.files import new_file, new_folder
+from easyvideor1.schema.files import new_folder, write_json
 from easyvideor1.train.config import TrainConfig
 from easyvideor1.train.interfaces import Learner, Position
 
@@ -134,7 +134,7 @@ class RunFolder:
         (self.path / "checkpoints").mkdir(parents=True, exist_ok=True)
         for draft in (self.path / "checkpoints").glob(".*"):
             shutil.rmtree(draft)
-        _write_json(self.path / "config.json", to_plain(config))
+        write_json(self.path / "config.json", to_plain(config))
 
     def seal(
         self, position: Position, state: Mapping[str, Any], fill: Callable[[Path], None]
@@ -143,7 +143,7 @@ class RunFolder:
         folder = self.path / "checkpoints" / position.name
         with new_folder(folder) as draft:
             fill(draft)
-            _write_json(
+            write_json(
                 draft / "state.json",
                 {"format": FORMAT, "position": asdict(position), "parts": dict(state)},
             )
@@ -153,7 +153,7 @@ class RunFolder:
         """Record that the run has reached its goal, with the accuracy of its last weights."""
         last = self.checkpoints()[-1]
         result = {"checkpoint": last.position.name, "validation": validation}
-        _write_json(self.path / "result.json", result)
+        write_json(self.path / "result.json", result)
 
     def _states(self) -> list[Path]:
         # A name that starts with a dot is not matched: still being written.
@@ -308,11 +308,6 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[f"{prefix}{name}"] = value
     return flat
-
-
-def _write_json(path: Path, value: Any) -> None:
-    with new_file(path) as draft:
-        draft.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def _refuse_beyond(config: TrainConfig, checkpoint: Checkpoint) -> None:

@@ -5,15 +5,11 @@ family's real architecture, a small tokenizer of their own. Everything after `bu
 exactly as it loads a published checkpoint.
 """
 
-import json
-import os
-import shutil
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
+from easyvideor1.preprocess.built import BUILD_FILE, build_folder, differing_settings
 from easyvideor1.preprocess.config import ModelConfig, TinyModelConfig
 from easyvideor1.schema.conf import resolve_output
 from easyvideor1.schema.errors import UserError
@@ -34,9 +30,6 @@ CONTROL_TOKENS = (
 
 ANSWER_TOKENS = ("<think>", "</think>", "<answer>", "</answer>")
 """One token each, and ordinary text: as Qwen's tokenizers treat `<think>`."""
-
-BUILD_FILE = "tiny_model.json"
-"""The settings a tiny model was built with, inside its folder."""
 
 CHAT_TEMPLATE = """\
 {%- for message in messages -%}
@@ -102,16 +95,16 @@ def ensure_model(config: ModelConfig) -> str:
 
 def _refuse_other_build(config: TinyModelConfig, path: Path) -> None:
     """A model built under other settings must not pass for the one asked for."""
-    file = path / BUILD_FILE
-    if not file.is_file():
+    if not (path / BUILD_FILE).is_file():
         raise UserError(
             f"model.path={path} is not a tiny model of ours; drop model.build to load it"
         )
-    found, wanted = json.loads(file.read_text()), asdict(config)
-    if differing := {key: found.get(key) for key in wanted if found.get(key) != wanted[key]}:
+    if differing := differing_settings(path, config):
         raise UserError(
-            f"model.path={path} was built with {differing}, the config asks for "
-            f"{ {key: wanted[key] for key in differing} }; set another model.path or delete it"
+            f"model.path={path} was built with "
+            f"{ {key: was for key, (was, _) in differing.items()} }, "
+            f"the config asks for { {key: now for key, (_, now) in differing.items()} }; "
+            "set another model.path or delete it"
         )
 
 
@@ -124,20 +117,7 @@ def build(config: TinyModelConfig, path: Path) -> None:
     if config.family not in _BUILDERS:
         known = ", ".join(sorted(_BUILDERS))
         raise UserError(f"no tiny model of family {config.family!r}; known: {known}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(mkdtemp(prefix=f".{path.name}-", dir=path.parent))
-    try:
-        _BUILDERS[config.family](config, folder)
-        (folder / BUILD_FILE).write_text(json.dumps(asdict(config), indent=2) + "\n")
-        folder.chmod(0o755)
-        try:
-            os.rename(folder, path)
-        except OSError:
-            # Another process was first: its model has the same seed, hence the same weights.
-            if not (path / "config.json").is_file():
-                raise
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    build_folder(path, config, _BUILDERS[config.family])
 
 
 def _build_qwen3_vl(config: TinyModelConfig, folder: Path) -> None:
