@@ -85,6 +85,9 @@ class DataConfig:
     """`auto`, or the name of one reader of easyvideor1.schema."""
     problem_type: str | None = None
     """Of rows that name none, as those of EasyR1 files."""
+    filter: str | None = None
+    """Keep the samples for which this holds, e.g. `0 < pass_rate < 1 and source != 'web'`; of both
+    training and validation. Fields of `Sample`, comparisons, `and`, `or`, `not`, `in`."""
     on_bad_row: str = "raise"
     """What a row that breaks a rule does: `raise` ends the run, `skip` leaves it out, counted."""
     toybox: ToyboxConfig | None = None
@@ -98,10 +101,15 @@ class DataConfig:
 
 
 class CacheMode(StrEnum):
-    cached = "cached"
-    """Frames come from the cache; a clip that is not there is an error."""
+    """What a clip that is not in the cache does."""
+
+    require = "require"
+    """It is an error, and nothing is decoded."""
+    prefer = "prefer"
+    """Commands decode into the cache what their data lack before they begin; a clip that is still
+    missing when it is asked for is decoded then, counted and logged."""
     live = "live"
-    """Frames are decoded when they are asked for; the cache is not touched."""
+    """The cache is not touched: frames are decoded whenever they are asked for."""
 
 
 class CacheFormat(StrEnum):
@@ -112,9 +120,21 @@ class CacheFormat(StrEnum):
 
 
 class Codec(StrEnum):
+    """How the frames of a clip are stored. The lossy ones are part of the key."""
+
     raw = "raw"
+    """One byte per value; reads are views of the file."""
     zstd = "zstd"
-    """Lossless; reads are no longer zero-copy. Only for arrow."""
+    """Lossless; a read makes a copy."""
+    jpeg = "jpeg"
+    """Each frame a JPEG of `jpeg_quality`; lossy."""
+    h264 = "h264"
+    """The sampled and resized frames as H.264 of key frames only, at `h264_crf`; lossy."""
+
+    @property
+    def is_lossy(self) -> bool:
+        """Whether the frames read differ from the frames written."""
+        return self in (Codec.jpeg, Codec.h264)
 
 
 class Fingerprint(StrEnum):
@@ -130,10 +150,14 @@ class Fingerprint(StrEnum):
 class CacheConfig:
     """Decoded frames: where they lie and in which form."""
 
-    mode: CacheMode = CacheMode.cached
+    mode: CacheMode = CacheMode.prefer
     dir: str = "outputs/cache"
     format: CacheFormat = CacheFormat.arrow
     codec: Codec = Codec.raw
+    jpeg_quality: int = 95
+    """1 to 100."""
+    h264_crf: int = 18
+    """0 to 51, less is better."""
     fingerprint: Fingerprint = Fingerprint.fast
     shard_bytes: int = 512 * 1024 * 1024
     """A shard is sealed when it has grown past this."""
@@ -141,8 +165,10 @@ class CacheConfig:
     def __post_init__(self) -> None:
         if self.shard_bytes < 1:
             raise UserError(f"cache.shard_bytes must be at least 1, got {self.shard_bytes}")
-        if self.codec is Codec.zstd and self.format is CacheFormat.pt:
-            raise UserError("cache.codec=zstd needs cache.format=arrow; a .pt file is stored raw")
+        if not 1 <= self.jpeg_quality <= 100:
+            raise UserError(f"cache.jpeg_quality must be 1 to 100, got {self.jpeg_quality}")
+        if not 0 <= self.h264_crf <= 51:
+            raise UserError(f"cache.h264_crf must be 0 to 51, got {self.h264_crf}")
 
 
 class Decoder(StrEnum):
@@ -152,15 +178,28 @@ class Decoder(StrEnum):
     pyav = "pyav"
 
 
+class Device(StrEnum):
+    cpu = "cpu"
+    cuda = "cuda"
+    """NVDEC through torchcodec, resized on the GPU. Its pixels differ, so the key names it."""
+
+
 @dataclass(kw_only=True, slots=True)
 class DecodeConfig:
     """How media become frames."""
 
     decoder: Decoder = Decoder.auto
+    device: Device = Device.cpu
     workers: int = 0
-    """Videos decoded at once; 0 is one per core."""
+    """Media decoded at once; 0 is one per core."""
     deadline_s: float = 300.0
     """Wall clock for one medium; then its decoder process is killed and the medium set aside."""
+    memory_gb: float = 8.0
+    """Memory that one decoder process may allocate; a medium that needs more is set aside."""
+    recycle_after: int = 1_000
+    """Media after which a decoder process is replaced, so that no library's leak adds up."""
+    in_flight_gb: float = 16.0
+    """Frames that all workers together hold at once; further media wait."""
     retry_quarantined: bool = False
     """Try media again that an earlier run could not decode."""
 
@@ -169,6 +208,14 @@ class DecodeConfig:
             raise UserError(f"decode.workers must be 0 (one per core) or more, got {self.workers}")
         if self.deadline_s <= 0:
             raise UserError(f"decode.deadline_s must be above 0, got {self.deadline_s}")
+        if self.memory_gb <= 0:
+            raise UserError(f"decode.memory_gb must be above 0, got {self.memory_gb}")
+        if self.recycle_after < 1:
+            raise UserError(f"decode.recycle_after must be at least 1, got {self.recycle_after}")
+        if self.in_flight_gb <= 0:
+            raise UserError(f"decode.in_flight_gb must be above 0, got {self.in_flight_gb}")
+        if self.device is Device.cuda and self.decoder is Decoder.pyav:
+            raise UserError("decode.device=cuda needs decode.decoder=torchcodec or auto")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -180,10 +227,50 @@ class RayConfig:
 class Job(StrEnum):
     cache = "cache"
     """Decode everything the data files name that is not in the cache."""
+    plan = "plan"
+    """Say what `cache` would cost in bytes and hours, and refuse what would not fit on the disk."""
     stats = "stats"
     """Print what the cache holds."""
     verify = "verify"
-    """Read every clip in the cache and compare it with its checksum."""
+    """Read every clip in the cache and compare it with its checksum and its key."""
+    gc = "gc"
+    """Remove clips that these data do not need, or the longest unused ones beyond a quota."""
+    export = "export"
+    """Write the clips of the cache in another format."""
+
+
+@dataclass(kw_only=True, slots=True)
+class GcConfig:
+    """What `job=gc` removes. Clips that the config's own data need always stay."""
+
+    unused: bool = False
+    """Every clip that the config's data, budgets and model do not need."""
+    quota_gb: float | None = None
+    """The longest unused clips until the cache is below this size."""
+    delete: bool = False
+    """False only says what would be removed."""
+
+    def __post_init__(self) -> None:
+        if self.quota_gb is not None and self.quota_gb < 0:
+            raise UserError(f"gc.quota_gb must not be negative, got {self.quota_gb}")
+
+
+@dataclass(kw_only=True, slots=True)
+class ExportConfig:
+    """Where `job=export` writes and in which form; the keys stay the same."""
+
+    dir: str | None = None
+    """None: into the same folder, where both formats have places of their own."""
+    format: CacheFormat = CacheFormat.pt
+    codec: Codec = Codec.raw
+    """Of clips stored without loss; those stored with a lossy codec keep theirs."""
+
+    def __post_init__(self) -> None:
+        if self.codec.is_lossy:
+            raise UserError(
+                f"export.codec={self.codec.value} would change frames under their keys; "
+                "give raw or zstd, or decode again with cache.codec"
+            )
 
 
 @dataclass(kw_only=True, slots=True)
@@ -197,6 +284,8 @@ class PreprocessConfig:
     decode: DecodeConfig = field(default_factory=DecodeConfig)
     budget: Budgets = field(default_factory=Budgets)
     ray: RayConfig = field(default_factory=RayConfig)
+    gc: GcConfig = field(default_factory=GcConfig)
+    export: ExportConfig = field(default_factory=ExportConfig)
 
 
 def register() -> None:

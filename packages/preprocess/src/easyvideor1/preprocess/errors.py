@@ -21,7 +21,7 @@ class DecodeError(UserError):
 
 
 class MissingClipError(UserError):
-    """A sample whose frames are not in the cache while `cache.mode=cached` forbids decoding."""
+    """A sample whose frames are not in the cache while `cache.mode=require` forbids decoding."""
 
     def __init__(self, sample_id: str, path: str, cache_dir: str):
         self.sample_id, self.path, self.cache_dir = sample_id, path, cache_dir

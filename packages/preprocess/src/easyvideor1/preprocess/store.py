@@ -62,7 +62,7 @@ class ClipStore:
         """The clips of a sample, one per medium, in order.
 
         Raises:
-            MissingClipError: if one is not in the cache and `cache.mode` is `cached`.
+            MissingClipError: if one is not in the cache and `cache.mode` is `require`.
             DecodeError: if one gives no frames (live), or its file is missing.
         """
         return [self._load(sample, media) for media in sample.media]

@@ -2,8 +2,28 @@
 
 import math
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 
 from easyvideor1.schema.errors import UserError
+
+
+class Convention(StrEnum):
+    """Whose rule turns a budget into frame indices and a size. Tests hold ours beside both."""
+
+    transformers = "transformers"
+    """The video and image processor of the model family, without `cap_pixels_per_frame`."""
+    qwen_vl_utils = "qwen_vl_utils"
+    """`fetch_video` and `fetch_image` of qwen-vl-utils 0.0.14: an even number of frames, each of at
+    most 768 tokens and its even share of `total_pixels`."""
+
+
+class Snap(StrEnum):
+    """Which frame of a video is shown where the rule chose one."""
+
+    exact = "exact"
+    """The very frame."""
+    keyframe = "keyframe"
+    """The key frame nearest in time: far less to decode in hour-long videos."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -22,7 +42,10 @@ class FrameBudget:
     max_pixels: int = 262_144
     """Per frame, H x W after resizing."""
     total_pixels: int | None = None
-    """Over all frames, T x H x W after resizing; None for no limit."""
+    """Over all frames, T x H x W after resizing. None is no limit with `transformers`; with
+    `qwen_vl_utils` the library's own, 0.9 x 128,000 tokens of two frames each."""
+    convention: Convention = Convention.transformers
+    snap: Snap = Snap.exact
 
     def __post_init__(self) -> None:
         if not 0 < self.fps < math.inf:
@@ -42,7 +65,7 @@ class FrameBudget:
                 f"budget total_pixels={self.total_pixels} is below min_pixels={self.min_pixels}"
             )
 
-    def as_dict(self) -> dict[str, float | int | None]:
+    def as_dict(self) -> dict[str, float | int | str | None]:
         """The limits as plain values, for keys and fingerprints."""
         return asdict(self)
 
