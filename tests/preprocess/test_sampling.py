@@ -4,8 +4,11 @@ import pytest
 from transformers import Qwen3VLVideoProcessor
 from transformers.video_utils import VideoMetadata
 
+from easyvideor1.preprocess.rules import FamilyRules
 from easyvideor1.preprocess.sampling import select_frames
 from easyvideor1.schema.budget import FrameBudget
+
+RULES = FamilyRules(name="qwen3_vl", patch_size=16, merge_size=2, temporal_patch_size=2)
 
 CASES = [
     # total frames, source fps, budget fps, min_frames, max_frames
@@ -46,13 +49,15 @@ def test_the_frames_are_those_of_the_hugging_face_processor(case: tuple) -> None
         VideoMetadata(total_num_frames=total_frames, fps=source_fps), fps=fps
     )
     budget = FrameBudget(fps=fps, min_frames=min_frames, max_frames=max_frames)
-    selection = select_frames(total_frames=total_frames, source_fps=source_fps, budget=budget)
+    selection = select_frames(
+        total_frames=total_frames, source_fps=source_fps, budget=budget, rules=RULES
+    )
     assert list(selection.indices) == expected.tolist()
 
 
 def test_timestamps_and_rate_follow_from_the_indices() -> None:
     budget = FrameBudget(min_frames=4, max_frames=4)
-    selection = select_frames(total_frames=132, source_fps=25.0, budget=budget)
+    selection = select_frames(total_frames=132, source_fps=25.0, budget=budget, rules=RULES)
     assert selection.indices == (0, 44, 87, 131)
     assert selection.timestamps_s == (0.0, 1.76, 3.48, 5.24)
     assert selection.sample_fps == pytest.approx(4 / 5.28)
@@ -61,7 +66,7 @@ def test_timestamps_and_rate_follow_from_the_indices() -> None:
 def test_a_span_is_sampled_within_its_bounds() -> None:
     budget = FrameBudget(fps=2.0)
     selection = select_frames(
-        total_frames=250, source_fps=25.0, budget=budget, start_s=2.0, end_s=6.0
+        total_frames=250, source_fps=25.0, budget=budget, start_s=2.0, end_s=6.0, rules=RULES
     )
     assert selection.indices[0] == 50
     assert selection.indices[-1] == 150
@@ -75,14 +80,19 @@ def test_a_span_is_sampled_within_its_bounds() -> None:
 )
 def test_the_start_is_the_first_frame_not_before_it(start_s: float, fps: float, first: int) -> None:
     selection = select_frames(
-        total_frames=500, source_fps=fps, budget=FrameBudget(), start_s=start_s
+        total_frames=500, source_fps=fps, budget=FrameBudget(), start_s=start_s, rules=RULES
     )
     assert selection.indices[0] == first
 
 
 def test_an_end_beyond_the_source_is_its_end() -> None:
     selection = select_frames(
-        total_frames=100, source_fps=25.0, budget=FrameBudget(), start_s=3.0, end_s=60.0
+        total_frames=100,
+        source_fps=25.0,
+        budget=FrameBudget(),
+        start_s=3.0,
+        end_s=60.0,
+        rules=RULES,
     )
     assert selection.indices[-1] == 99
 
@@ -96,10 +106,11 @@ def test_a_span_without_frames_is_refused(span: tuple) -> None:
             budget=FrameBudget(),
             start_s=span[0],
             end_s=span[1],
+            rules=RULES,
         )
 
 
 @pytest.mark.parametrize(("frames", "fps"), [(0, 25.0), (10, 0.0), (10, float("nan"))])
 def test_a_source_without_frames_or_rate_is_refused(frames: int, fps: float) -> None:
     with pytest.raises(ValueError, match="nothing to sample"):
-        select_frames(total_frames=frames, source_fps=fps, budget=FrameBudget())
+        select_frames(total_frames=frames, source_fps=fps, budget=FrameBudget(), rules=RULES)

@@ -64,7 +64,7 @@ def media_name(media: Media) -> str:
 
 def _decode(source: FrameSource, media: Media, budget: FrameBudget, rules: FamilyRules) -> Clip:
     is_image = media.kind is MediaKind.image
-    selection = _select(source, media, budget)
+    selection = _select(source, media, budget, rules)
     height, width = resize_shape(
         source.height,
         source.width,
@@ -80,13 +80,16 @@ def _decode(source: FrameSource, media: Media, budget: FrameBudget, rules: Famil
     return Clip(kind=media.kind, frames=frames, metadata=_metadata(source, selection))
 
 
-def _select(source: FrameSource, media: Media, budget: FrameBudget) -> FrameSelection:
+def _select(
+    source: FrameSource, media: Media, budget: FrameBudget, rules: FamilyRules
+) -> FrameSelection:
     if media.kind is MediaKind.image:
         return FrameSelection(indices=(0,), timestamps_s=(0.0,), sample_fps=1.0)
     return select_frames(
         total_frames=source.total_frames,
         source_fps=source.fps,
         budget=budget,
+        rules=rules,
         start_s=media.start_s,
         end_s=media.end_s,
     )

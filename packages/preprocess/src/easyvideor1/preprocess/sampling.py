@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from easyvideor1.preprocess.rules import FamilyRules
 from easyvideor1.schema.budget import FrameBudget
 
 SAMPLER_VERSION = 1
@@ -33,6 +34,7 @@ def select_frames(
     total_frames: int,
     source_fps: float,
     budget: FrameBudget,
+    rules: FamilyRules,
     start_s: float | None = None,
     end_s: float | None = None,
 ) -> FrameSelection:
@@ -42,6 +44,7 @@ def select_frames(
         total_frames: in the source.
         source_fps: average frames per second of the source.
         budget: `fps`, `min_frames` and `max_frames` count here.
+        rules: of the model family.
         start_s: seconds from the first frame; None is the beginning.
         end_s: seconds from the first frame, inclusive; None or beyond the end is the end.
 
