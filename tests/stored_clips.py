@@ -2,13 +2,15 @@
 
 import sys
 import time
+import uuid
+from pathlib import Path
 
 import numpy as np
 
 from easyvideor1.preprocess.cache import open_cache
 from easyvideor1.preprocess.clip import Clip, ClipMetadata
 from easyvideor1.preprocess.config import CacheConfig, CacheFormat
-from easyvideor1.preprocess.frame_cache import StoredClip, frames_digest
+from easyvideor1.preprocess.frame_cache import StoredClip
 from easyvideor1.preprocess.keys import key_of
 from easyvideor1.schema.records import MediaKind
 
@@ -34,8 +36,14 @@ def stored_clip(number: int, *, num_frames: int = 4, height: int = 64, width: in
         clip=Clip(kind=MediaKind.video, frames=frames, metadata=metadata, key=key_of(settings)),
         settings=settings,
         source=f"clips/{number}.mp4",
-        digest=frames_digest(frames),
     )
+
+
+def drafts_of(cache_dir: str) -> Path:
+    """A folder for the drafts of one writer."""
+    drafts = Path(cache_dir) / "runs" / uuid.uuid4().hex
+    drafts.mkdir(parents=True)
+    return drafts
 
 
 def write_until_killed(folder: str, format_name: str, shard_bytes: int) -> None:
@@ -43,7 +51,7 @@ def write_until_killed(folder: str, format_name: str, shard_bytes: int) -> None:
     cache = open_cache(
         CacheConfig(dir=folder, format=CacheFormat(format_name), shard_bytes=shard_bytes)
     )
-    writer = cache.writer()
+    writer = cache.writer(drafts_of(folder))
     for number in range(100_000):
         writer.add(stored_clip(number))
         print(number, flush=True)

@@ -13,12 +13,13 @@ from easyvideor1.preprocess.clip import Clip
 from easyvideor1.preprocess.config import CacheConfig, CacheMode, DecodeConfig, Decoder
 from easyvideor1.preprocess.decode import decode
 from easyvideor1.preprocess.errors import DecodeError, MissingClipError
-from easyvideor1.preprocess.frame_cache import StoredClip, frames_digest
+from easyvideor1.preprocess.frame_cache import StoredClip
 from easyvideor1.preprocess.rules import FamilyRules
 from easyvideor1.preprocess.store import ClipStore
 from easyvideor1.schema.budget import Budgets, FrameBudget
 from easyvideor1.schema.records import ProblemType, Sample
 from tests.media import real_clip, video
+from tests.stored_clips import drafts_of
 
 BUDGETS = Budgets(
     video=FrameBudget(max_frames=4, max_pixels=40_000),
@@ -52,7 +53,7 @@ def live(store: ClipStore, validation: bool = False) -> ClipStore:
 
 
 def put_in_cache(store: ClipStore, sample: Sample) -> None:
-    with open_cache(store.cache_config).writer() as writer:
+    with open_cache(store.cache_config).writer(drafts_of(store.cache_config.dir)) as writer:
         for media in sample.media:
             clip = decode(media, store.budget(media), store.rules, store.decode_config)
             writer.add(
@@ -60,7 +61,6 @@ def put_in_cache(store: ClipStore, sample: Sample) -> None:
                     clip=replace(clip, key=store.key(media)),
                     settings=store.settings(media),
                     source=media.path,
-                    digest=frames_digest(clip.frames),
                 )
             )
 

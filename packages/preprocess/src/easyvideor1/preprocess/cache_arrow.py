@@ -1,6 +1,6 @@
 """The arrow cache: sealed shards of bounded size, one clip per record batch, mapped when read.
 
-A writer owns its shards. A shard grows under a hidden name and is sealed by fsync and rename; a
+A writer owns its shards. A shard grows among the drafts of its run and is sealed by rename; a
 small index file beside it lists its keys, so that opening a cache reads no frames. An index that a
 kill prevented is derived from the shard.
 """
@@ -18,8 +18,8 @@ import pyarrow as pa
 from easyvideor1.preprocess.clip import Clip, ClipMetadata
 from easyvideor1.preprocess.config import Codec
 from easyvideor1.preprocess.errors import DamagedCacheError
-from easyvideor1.preprocess.frame_cache import ClipWriter, FrameCache, StoredClip
-from easyvideor1.preprocess.sealed_file import SealedFile, sweep
+from easyvideor1.preprocess.frame_cache import ClipWriter, FrameCache, StoredClip, frames_digest
+from easyvideor1.preprocess.sealed_file import SealedFile
 from easyvideor1.schema.records import MediaKind
 
 VERSION = b"1"
@@ -79,14 +79,11 @@ class ArrowCache(FrameCache):
                 "delete the shard with its index and run evr-preprocess again"
             ) from error
 
-    def writer(self) -> ClipWriter:
-        return ArrowWriter(self._folder, codec=self._codec, shard_bytes=self._shard_bytes)
-
-    def sweep(self) -> int:
-        return sweep(self._folder)
+    def writer(self, drafts: Path) -> ClipWriter:
+        return ArrowWriter(self._folder, drafts, codec=self._codec, shard_bytes=self._shard_bytes)
 
     def num_bytes(self) -> int:
-        return sum(path.stat().st_size for path in self._folder.glob("[!.]*.arrow"))
+        return sum(path.stat().st_size for path in self._folder.glob("*.arrow"))
 
     def _place(self, key: str) -> tuple[Path, int] | None:
         if key not in self._places:
@@ -104,7 +101,7 @@ class ArrowCache(FrameCache):
         settled = time.time_ns() - mtime_ns > 2_000_000_000
         if mtime_ns == self._scanned_mtime_ns and settled:
             return
-        for path in sorted(self._folder.glob("[!.]*.arrow")):
+        for path in sorted(self._folder.glob("*.arrow")):
             if path.name in self._indexed:
                 continue
             for position, key in enumerate(_keys_of(path)):
@@ -122,8 +119,8 @@ class ArrowCache(FrameCache):
 
 
 class ArrowWriter(ClipWriter):
-    def __init__(self, folder: Path, *, codec: Codec, shard_bytes: int):
-        self._folder, self._shard_bytes = folder, shard_bytes
+    def __init__(self, folder: Path, drafts: Path, *, codec: Codec, shard_bytes: int):
+        self._folder, self._drafts, self._shard_bytes = folder, drafts, shard_bytes
         self._options = pa.ipc.IpcWriteOptions(compression="zstd" if codec is Codec.zstd else None)
         self._name = uuid.uuid4().hex[:12]
         self._num_sealed = 0
@@ -132,7 +129,7 @@ class ArrowWriter(ClipWriter):
     def add(self, stored: StoredClip) -> None:
         if self._shard is None:
             path = self._folder / f"{self._name}-{self._num_sealed:05d}.arrow"
-            self._shard = _OpenShard(path, self._options)
+            self._shard = _OpenShard(path, self._drafts, self._options)
         self._shard.add(stored)
         if self._shard.num_bytes() >= self._shard_bytes or self._shard.age_s() >= SEAL_AFTER_S:
             self.seal()
@@ -152,10 +149,11 @@ class ArrowWriter(ClipWriter):
 class _OpenShard:
     """A shard that is being written."""
 
-    def __init__(self, path: Path, options: pa.ipc.IpcWriteOptions):
+    def __init__(self, path: Path, drafts: Path, options: pa.ipc.IpcWriteOptions):
         self._opened_s = time.monotonic()
         self._keys: list[str] = []
-        self._sealed_file = SealedFile(path)
+        self._drafts = drafts
+        self._sealed_file = SealedFile(path, drafts)
         self._batches = pa.ipc.new_file(self._sealed_file.file, CLIP_SCHEMA, options=options)
 
     def add(self, stored: StoredClip) -> None:
@@ -171,7 +169,7 @@ class _OpenShard:
     def seal(self) -> None:
         self._batches.close()
         self._sealed_file.seal()
-        _write_index(self._sealed_file.path, self._keys)
+        _write_index(self._sealed_file.path, self._drafts, self._keys)
 
     def discard(self) -> None:
         self._sealed_file.discard()
@@ -181,8 +179,8 @@ def _index_path(shard: Path) -> Path:
     return shard.with_suffix(".index")
 
 
-def _write_index(shard: Path, keys: list[str]) -> None:
-    index = SealedFile(_index_path(shard))
+def _write_index(shard: Path, drafts: Path, keys: list[str]) -> None:
+    index = SealedFile(_index_path(shard), drafts)
     with pa.ipc.new_file(index.file, INDEX_SCHEMA) as batches:
         batches.write_table(pa.table({"key": keys}, schema=INDEX_SCHEMA))
     index.seal()
@@ -218,7 +216,7 @@ def _to_batch(stored: StoredClip) -> pa.RecordBatch:
         pa.array([stored.source]),
         pa.array([json.dumps(stored.settings)]),
         pa.array([json.dumps(clip.metadata.as_dict())]),
-        pa.array([stored.digest]),
+        pa.array([frames_digest(frames)]),
         pa.array([list(clip.shape)], CLIP_SCHEMA.field("shape").type),
         # From the buffer, so that the frames are not copied on their way to the file.
         pa.LargeBinaryArray.from_buffers(

@@ -10,8 +10,8 @@ import numpy as np
 
 from easyvideor1.preprocess.clip import Clip, ClipMetadata
 from easyvideor1.preprocess.errors import DamagedCacheError
-from easyvideor1.preprocess.frame_cache import ClipWriter, FrameCache, StoredClip
-from easyvideor1.preprocess.sealed_file import SealedFile, sweep
+from easyvideor1.preprocess.frame_cache import ClipWriter, FrameCache, StoredClip, frames_digest
+from easyvideor1.preprocess.sealed_file import SealedFile
 from easyvideor1.schema.records import MediaKind
 
 VERSION = 1
@@ -25,7 +25,7 @@ class PtCache(FrameCache):
         return _path(self._folder, key).exists()
 
     def keys(self) -> list[str]:
-        return sorted(path.stem for path in self._folder.glob("??/[!.]*.pt"))
+        return sorted(path.stem for path in self._folder.glob("??/*.pt"))
 
     def read(self, key: str) -> StoredClip:
         import torch
@@ -41,26 +41,23 @@ class PtCache(FrameCache):
                 f"{path} cannot be read ({error}); delete it and run evr-preprocess again"
             ) from error
 
-    def writer(self) -> ClipWriter:
-        return PtWriter(self._folder)
-
-    def sweep(self) -> int:
-        return sweep(self._folder)
+    def writer(self, drafts: Path) -> ClipWriter:
+        return PtWriter(self._folder, drafts)
 
     def num_bytes(self) -> int:
-        return sum(path.stat().st_size for path in self._folder.glob("??/[!.]*.pt"))
+        return sum(path.stat().st_size for path in self._folder.glob("??/*.pt"))
 
 
 class PtWriter(ClipWriter):
     """Seals every clip at once, so nothing is ever left to seal or discard."""
 
-    def __init__(self, folder: Path):
-        self._folder = folder
+    def __init__(self, folder: Path, drafts: Path):
+        self._folder, self._drafts = folder, drafts
 
     def add(self, stored: StoredClip) -> None:
         import torch
 
-        file = SealedFile(_path(self._folder, stored.clip.key))
+        file = SealedFile(_path(self._folder, stored.clip.key), self._drafts)
         torch.save(_to_dict(stored), file.file)
         file.seal()
 
@@ -87,7 +84,7 @@ def _to_dict(stored: StoredClip) -> dict[str, Any]:
         "source": stored.source,
         "settings": stored.settings,
         "metadata": clip.metadata.as_dict(),
-        "digest": stored.digest,
+        "digest": frames_digest(clip.frames),
         "frames": torch.from_numpy(np.ascontiguousarray(clip.frames)),
     }
 

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import os
 import time
+import uuid
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,7 @@ from easyvideor1.preprocess.config import CacheConfig, DecodeConfig, Decoder, Ra
 from easyvideor1.preprocess.decode import media_name
 from easyvideor1.preprocess.decoders import resolve_decoder
 from easyvideor1.preprocess.errors import DecodeError
-from easyvideor1.preprocess.frame_cache import StoredClip, frames_digest
+from easyvideor1.preprocess.frame_cache import StoredClip
 from easyvideor1.preprocess.keys import key_of
 from easyvideor1.preprocess.killable import KillableDecoder
 from easyvideor1.preprocess.quarantine import Failure, Quarantine
@@ -126,7 +127,6 @@ def cache_all(
         store.cache_config, dir=str(resolve_output(store.cache_config.dir))
     )
     cache = open_cache(cache_config)
-    cache.sweep()
     quarantine = Quarantine(cache_config)
 
     plan = _plan(parts, progress)
@@ -288,7 +288,9 @@ class CacheWorker:
         if counter_dir:
             os.environ[decode_counter.VARIABLE] = counter_dir
         self._decoder = KillableDecoder(decode_config)
-        self._writer = open_cache(cache_config).writer()
+        drafts = resolve_output(cache_config.dir) / "runs" / uuid.uuid4().hex
+        drafts.mkdir(parents=True)
+        self._writer = open_cache(cache_config).writer(drafts)
 
     def cache(self, job: ClipJob) -> str | None:
         """Decode one medium and write its frames; returns why that failed."""
@@ -301,7 +303,6 @@ class CacheWorker:
                 clip=dataclasses.replace(clip, key=job.key),
                 settings=job.settings,
                 source=media_name(job.media),
-                digest=frames_digest(clip.frames),
             )
         )
         return None

@@ -38,3 +38,18 @@ class MissingClipError(UserError):
 
 class DamagedCacheError(UserError):
     """A cache file that does not hold what it says."""
+
+
+class LeaseLostError(UserError):
+    """A run whose folder another run removed, because it seemed dead."""
+
+    def __init__(self, run_folder: str):
+        self.run_folder = run_folder
+        super().__init__(
+            f"the run folder {run_folder} is gone: another run took over; this one's unsealed "
+            "clips are dropped"
+        )
+
+    def __reduce__(self):
+        """Rebuild from the fields."""
+        return type(self), (self.run_folder,)

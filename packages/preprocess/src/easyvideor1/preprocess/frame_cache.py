@@ -7,6 +7,7 @@ Whatever is readable was sealed: written aside, synced, then renamed. `cache` op
 import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,8 +25,8 @@ class StoredClip:
     """Of `keys.clip_settings`: the key is their hash."""
     source: str
     """Where the medium was when it was decoded; not part of the key."""
-    digest: str
-    """Of the frames, see `frames_digest`."""
+    digest: str = ""
+    """Of the frames, see `frames_digest`; filled by the cache."""
 
 
 class ClipWriter(ABC):
@@ -81,11 +82,8 @@ class FrameCache(ABC):
     def keys(self) -> list[str]: ...
 
     @abstractmethod
-    def writer(self) -> ClipWriter: ...
-
-    @abstractmethod
-    def sweep(self) -> int:
-        """Remove unsealed files whose writers are dead; returns how many."""
+    def writer(self, drafts: Path) -> ClipWriter:
+        """A writer whose unsealed files lie in the folder `drafts`, see `sealed_file`."""
 
     @abstractmethod
     def num_bytes(self) -> int:
