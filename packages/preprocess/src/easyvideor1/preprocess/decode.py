@@ -15,6 +15,7 @@ from easyvideor1.preprocess.config import DecodeConfig
 from easyvideor1.preprocess.decoders import FrameSource, decoder_for, decoder_version, open_source
 from easyvideor1.preprocess.errors import DecodeError
 from easyvideor1.preprocess.geometry import resize_shape
+from easyvideor1.preprocess.resize import resize_frames
 from easyvideor1.preprocess.rules import FamilyRules
 from easyvideor1.preprocess.sampling import FrameSelection, select_frames
 from easyvideor1.schema.budget import FrameBudget
@@ -75,7 +76,8 @@ def _decode(source: FrameSource, media: Media, budget: FrameBudget, rules: Famil
     frames = np.empty((len(selection.indices), 3, height, width), np.uint8)
     filled = 0
     for block in _blocks(source, selection):
-        frames[filled : filled + len(block)] = _resize(block, height, width).numpy()
+        resized = resize_frames(block, height, width, budget.convention)
+        frames[filled : filled + len(block)] = resized.numpy()
         filled += len(block)
     return Clip(kind=media.kind, frames=frames, metadata=_metadata(source, selection))
 
@@ -99,16 +101,6 @@ def _blocks(source: FrameSource, selection: FrameSelection) -> Iterator["Tensor"
     size = max(1, BLOCK_BYTES // (3 * source.height * source.width))
     for start in range(0, len(selection.indices), size):
         yield source.read(selection.indices[start : start + size])
-
-
-def _resize(frames: "Tensor", height: int, width: int) -> "Tensor":
-    """Bicubic with antialias on uint8, the very call of the Hugging Face processors."""
-    from torchvision.transforms.v2 import InterpolationMode
-    from torchvision.transforms.v2 import functional as transforms
-
-    return transforms.resize(
-        frames, [height, width], interpolation=InterpolationMode.BICUBIC, antialias=True
-    )
 
 
 def _metadata(source: FrameSource, selection: FrameSelection) -> ClipMetadata:

@@ -15,18 +15,32 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def resize_frames(frames: "Tensor", height: int, width: int) -> "Tensor":
-    """uint8 [n, 3, H, W] to [n, 3, height, width].
+def resize_frames(frames: "Tensor", height: int, width: int, convention: Convention) -> "Tensor":
+    """uint8 [n, 3, H, W] to [n, 3, height, width], bicubic with antialias.
 
-    Bicubic with antialias on uint8: the very call of the Hugging Face processors and of
-    qwen-vl-utils' `fetch_video`.
+    The Hugging Face processors (torchvision's v2 function) compute in integers, qwen-vl-utils'
+    `fetch_video` (the first function of that name) in float32: at sharp edges their pixels differ.
     """
+    if convention is Convention.qwen_vl_utils:
+        return _resize_in_float(frames, height, width)
     from torchvision.transforms.v2 import InterpolationMode
     from torchvision.transforms.v2 import functional as transforms
 
     return transforms.resize(
         frames, [height, width], interpolation=InterpolationMode.BICUBIC, antialias=True
     )
+
+
+def _resize_in_float(frames: "Tensor", height: int, width: int) -> "Tensor":
+    from torchvision.transforms import InterpolationMode, functional
+
+    resized = frames.new_empty((len(frames), 3, height, width))
+    # One by one: a block in float32 would take four times its memory and twice the time.
+    for index in range(len(frames)):
+        resized[index] = functional.resize(
+            frames[index], [height, width], interpolation=InterpolationMode.BICUBIC, antialias=True
+        )
+    return resized
 
 
 def resize_image(image: "Image", height: int, width: int, convention: Convention) -> np.ndarray:
@@ -39,5 +53,6 @@ def resize_image(image: "Image", height: int, width: int, convention: Convention
         return np.asarray(image.resize((width, height)))
     from torchvision.transforms.v2 import functional as transforms
 
-    resized = resize_frames(transforms.pil_to_tensor(image)[None], height, width)[0]
+    frames = transforms.pil_to_tensor(image)[None]
+    resized = resize_frames(frames, height, width, convention)[0]
     return resized.permute(1, 2, 0).contiguous().numpy()
