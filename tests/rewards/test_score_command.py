@@ -54,9 +54,9 @@ def test_the_command_scores_rows_that_hold_their_sample(tmp_path: Path):
     }
     table = [line.split() for line in done.stdout.splitlines()]
     assert table[0][:5] == ["problem_type", "n", "mean", "accuracy", "format"]
-    assert table[0][5:] == ["no_answer", "timeout", "error"]
-    assert table[1] == ["boolean", "2", "0.4750", "0.5000", "0.2500", "1", "0", "0"]
-    assert table[4] == ["all", "4", "0.7125", "0.7500", "0.3750", "1", "0", "0"]
+    assert table[0][5:] == ["no_answer", "timeout", "no_verdict", "unavailable", "error"]
+    assert table[1] == ["boolean", "2", "0.4750", "0.5000", "0.2500", "1", "0", "0", "0", "0"]
+    assert table[4] == ["all", "4", "0.7125", "0.7500", "0.3750", "1", "0", "0", "0", "0"]
     assert sorted(os.listdir(tmp_path)) == ["answers.jsonl", "answers.scores.jsonl"]
 
 

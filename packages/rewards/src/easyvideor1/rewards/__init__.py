@@ -7,7 +7,13 @@ batch under deadlines. Tasks are in `tasks/`, one file each. No torch, ray, vllm
 from easyvideor1.rewards.batch import count_statuses, score_many
 from easyvideor1.rewards.config import RewardConfig
 from easyvideor1.rewards.reading import AnswerText, NoAnswer
-from easyvideor1.rewards.registry import GoldError, Task, register_task, registered_types
+from easyvideor1.rewards.registry import (
+    GoldError,
+    ScorerUnavailableError,
+    Task,
+    register_task,
+    registered_types,
+)
 from easyvideor1.rewards.scoring import Extracted, extract, instruction, render_gold, reward, score
 
 __all__ = [
@@ -16,6 +22,7 @@ __all__ = [
     "GoldError",
     "NoAnswer",
     "RewardConfig",
+    "ScorerUnavailableError",
     "Task",
     "count_statuses",
     "extract",

@@ -14,7 +14,7 @@ from multiprocessing import get_context
 from pebble import ProcessExpired, ProcessPool
 
 from easyvideor1.rewards.config import RewardConfig
-from easyvideor1.rewards.registry import task_of
+from easyvideor1.rewards.registry import ScorerUnavailableError, task_of
 from easyvideor1.rewards.scoring import DEFAULT, reward
 from easyvideor1.rewards.tasks import open_ended
 from easyvideor1.schema.records import Sample, Score, ScoreStatus
@@ -25,7 +25,7 @@ def score_many(items: Sequence[tuple[Sample, str]], config: RewardConfig = DEFAU
 
     Example:
         >>> count_statuses(score_many([(sample, "<answer>B</answer>")]))
-        {'ok': 1, 'no_answer': 0, 'timeout': 0, 'error': 0}
+        {'ok': 1, 'no_answer': 0, 'timeout': 0, 'no_verdict': 0, 'unavailable': 0, 'error': 0}
     """
     # All slow ones are handed out before the first quick one is scored here.
     running = {
@@ -33,7 +33,7 @@ def score_many(items: Sequence[tuple[Sample, str]], config: RewardConfig = DEFAU
             _reward, args=(sample, text, config), timeout=config.deadline_s
         )
         for place, (sample, text) in enumerate(items)
-        if not _is_quick(sample, text)
+        if not _is_quick(sample, text, config)
     }
     return [
         _result(running[place], config) if place in running else _reward(sample, text, config)
@@ -47,9 +47,9 @@ def count_statuses(scores: Iterable[Score]) -> dict[str, int]:
     return {status.value: counts[status] for status in ScoreStatus}
 
 
-def _is_quick(sample: Sample, text: str) -> bool:
+def _is_quick(sample: Sample, text: str, config: RewardConfig) -> bool:
     try:
-        return task_of(sample).is_quick(text, sample)
+        return task_of(sample).is_quick(text, sample, config)
     except Exception:
         return True  # scoring it raises too, and `_reward` makes a status of that
 
@@ -57,6 +57,8 @@ def _is_quick(sample: Sample, text: str) -> bool:
 def _reward(sample: Sample, text: str, config: RewardConfig) -> Score:
     try:
         return reward(sample, text, config)
+    except ScorerUnavailableError as error:
+        return _failure(ScoreStatus.unavailable, str(error))
     except Exception as error:
         return _failure(ScoreStatus.error, f"{type(error).__name__}: {error}")
 

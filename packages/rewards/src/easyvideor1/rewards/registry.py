@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from easyvideor1.rewards.config import RewardConfig
 from easyvideor1.rewards.reading import AnswerText
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import ProblemType, Sample
@@ -28,6 +29,10 @@ class GoldError(UserError):
         return type(self), (self.sample, self.expected)
 
 
+class ScorerUnavailableError(Exception):
+    """What a score needs is not there: a sandbox, a judge. The answer is not to blame for it."""
+
+
 V = TypeVar("V")
 """What a task reads from a text; JSON-serialisable."""
 
@@ -35,16 +40,16 @@ V = TypeVar("V")
 class Task(ABC, Generic[V]):
     """How one kind of question is asked, its answer read, and the answer scored.
 
-    All methods are pure. A gold answer that the task cannot use is a `GoldError`; anything about
-    the model's text is `NoAnswer`, never another exception.
+    All methods are pure and get the settings. A gold answer that the task cannot use is a
+    `GoldError`; anything about the model's text is `NoAnswer`, never another exception.
     """
 
     @abstractmethod
-    def instruction(self, sample: Sample) -> str:
+    def instruction(self, sample: Sample, config: RewardConfig) -> str:
         """What the model is told after the question: one to three short sentences."""
 
     @abstractmethod
-    def extract(self, answer: AnswerText, sample: Sample) -> V:
+    def extract(self, answer: AnswerText, sample: Sample, config: RewardConfig) -> V:
         """The answer that the text states.
 
         Raises:
@@ -52,16 +57,34 @@ class Task(ABC, Generic[V]):
         """
 
     @abstractmethod
-    def score(self, value: V, sample: Sample) -> float:
-        """Accuracy of an extracted answer against the gold answer, 0 to 1."""
+    def score(self, value: V, sample: Sample, config: RewardConfig) -> float:
+        """Accuracy of an extracted answer against the gold answer, 0 to 1.
+
+        Raises:
+            ScorerUnavailableError: what it takes is not there; the answer gets a status.
+        """
 
     @abstractmethod
-    def render_gold(self, sample: Sample) -> str:
+    def render_gold(self, sample: Sample, config: RewardConfig) -> str:
         """The gold answer in the form the instruction asks for, without the answer tag."""
 
-    def is_quick(self, text: str, sample: Sample) -> bool:
+    def has_asked_form(self, answer: AnswerText, sample: Sample, config: RewardConfig) -> bool:
+        """Whether a tag's content, which `extract` could read, has the form asked for."""
+        return True
+
+    def is_quick(self, text: str, sample: Sample, config: RewardConfig) -> bool:
         """Whether the text is surely scored so soon that it needs no deadline."""
         return True
+
+    def load(self) -> None:
+        """Import what the first score needs, so that it does not count against a deadline."""
+
+    def check(self, config: RewardConfig) -> None:
+        """Called once before the first answer is scored.
+
+        Raises:
+            UserError: answers cannot be scored on this host or with these settings.
+        """
 
 
 _TASKS: dict[ProblemType, Task[Any]] = {}

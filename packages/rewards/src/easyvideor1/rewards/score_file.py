@@ -15,7 +15,7 @@ from typing import Any
 from tqdm import tqdm
 
 from easyvideor1.rewards.batch import count_statuses, score_many
-from easyvideor1.rewards.config import ScoreConfig
+from easyvideor1.rewards.config import RewardConfig, ScoreConfig
 from easyvideor1.rewards.registry import GoldError
 from easyvideor1.rewards.scoring import render_gold
 from easyvideor1.schema import formats
@@ -92,7 +92,7 @@ def read_answers(source: Path, config: ScoreConfig) -> list[Answer]:
         else:
             sample = _own_sample(source, number, row)
         if not config.samples or sample.id not in checked:
-            _check_gold(source, number, row, sample)
+            _check_gold(source, number, row, sample, config.reward)
             checked.add(sample.id)
         answers.append(Answer(row, sample, text))
     return answers
@@ -139,9 +139,11 @@ def _own_sample(source: Path, number: int, row: dict[str, Any]) -> Sample:
     return formats.parse(fields, number, context)
 
 
-def _check_gold(source: Path, number: int, row: dict[str, Any], sample: Sample) -> None:
+def _check_gold(
+    source: Path, number: int, row: dict[str, Any], sample: Sample, config: RewardConfig
+) -> None:
     try:
-        render_gold(sample)
+        render_gold(sample, config)
     except GoldError as error:
         if "answer" not in row:
             raise

@@ -32,36 +32,37 @@ class Extracted:
     detail: str = ""
     """Why there is no answer."""
     format: float = 0.0
-    """1: exactly one answer tag with content of the kind asked for. 0.5: a tag with other content,
+    """1: exactly one answer tag with content in the form asked for. 0.5: a tag with other content,
     or several tags. 0: no tag, or an empty one."""
 
 
-def instruction(sample: Sample) -> str:
+def instruction(sample: Sample, config: RewardConfig = DEFAULT) -> str:
     """What the model is told after the question: how to answer, and in which form."""
-    return task_of(sample).instruction(sample)
+    return task_of(sample).instruction(sample, config)
 
 
-def render_gold(sample: Sample) -> str:
+def render_gold(sample: Sample, config: RewardConfig = DEFAULT) -> str:
     """The gold answer as a model would write it; its reward is 1.
 
     Raises:
         GoldError: the sample has no gold answer, or one that its problem type cannot use.
     """
     _require_gold(sample)
-    return f"<answer>{task_of(sample).render_gold(sample)}</answer>"
+    return f"<answer>{task_of(sample).render_gold(sample, config)}</answer>"
 
 
-def extract(text: str, sample: Sample) -> Extracted:
+def extract(text: str, sample: Sample, config: RewardConfig = DEFAULT) -> Extracted:
     """Read the answer out of a model's text. Never a guess: what is not stated is `no_answer`."""
-    answer = read_answer(text)
+    task, answer = task_of(sample), read_answer(text)
     present = answer.tagged and bool(answer.text)
     try:
-        value = task_of(sample).extract(answer, sample)
+        value = task.extract(answer, sample, config)
     except NoAnswer as reason:
         return Extracted(
             status=ScoreStatus.no_answer, detail=str(reason), format=0.5 if present else 0.0
         )
-    grade = (1.0 if answer.single else 0.5) if present else 0.0
+    as_asked = answer.single and task.has_asked_form(answer, sample, config)
+    grade = (1.0 if as_asked else 0.5) if present else 0.0
     return Extracted(value=value, format=grade)
 
 
@@ -74,7 +75,7 @@ def score(extracted: Extracted, sample: Sample, config: RewardConfig = DEFAULT) 
     _require_gold(sample)
     accuracy = 0.0
     if extracted.status is ScoreStatus.ok:
-        accuracy = task_of(sample).score(extracted.value, sample)
+        accuracy = task_of(sample).score(extracted.value, sample, config)
         if not (math.isfinite(accuracy) and 0.0 <= accuracy <= 1.0):
             raise ValueError(f"{sample.problem_type.value} scored {accuracy}, outside 0 to 1")
     return Score(
@@ -93,7 +94,7 @@ def reward(sample: Sample, text: str, config: RewardConfig = DEFAULT) -> Score:
         >>> reward(sample, "It is blue. <answer>B</answer>").parts
         {'accuracy': 1.0, 'format': 1.0}
     """
-    return score(extract(text, sample), sample, config)
+    return score(extract(text, sample, config), sample, config)
 
 
 def _require_gold(sample: Sample) -> None:

@@ -234,6 +234,10 @@ class ScoreStatus(StrEnum):
     no_answer = "no_answer"
     """Nothing could be extracted from the text; it scores 0 and is counted."""
     timeout = "timeout"
+    no_verdict = "no_verdict"
+    """A judge was asked and its reply holds no verdict."""
+    unavailable = "unavailable"
+    """What the score needs was not there: a sandbox, a judge that answers."""
     error = "error"
     """The scorer itself failed; `detail` says how."""
 

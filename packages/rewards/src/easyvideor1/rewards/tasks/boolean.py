@@ -6,6 +6,7 @@ no dog" and "I do not know" are no answers.
 
 import re
 
+from easyvideor1.rewards.config import RewardConfig
 from easyvideor1.rewards.reading import AnswerText, NoAnswer, stated, unwrap
 from easyvideor1.rewards.registry import GoldError, Task, register_task
 from easyvideor1.schema.records import ProblemType, Sample
@@ -21,10 +22,10 @@ MAX_WORD_CHARS = 60
 
 @register_task(ProblemType.boolean)
 class Boolean(Task[bool]):
-    def instruction(self, sample: Sample) -> str:
+    def instruction(self, sample: Sample, config: RewardConfig) -> str:
         return "Reason briefly, then give only yes or no in <answer></answer>."
 
-    def extract(self, answer: AnswerText, sample: Sample) -> bool:
+    def extract(self, answer: AnswerText, sample: Sample, config: RewardConfig) -> bool:
         value = _parse(answer.text)
         if value is not None:
             return value
@@ -36,10 +37,10 @@ class Boolean(Task[bool]):
                 raise
             return value
 
-    def score(self, value: bool, sample: Sample) -> float:
+    def score(self, value: bool, sample: Sample, config: RewardConfig) -> float:
         return float(value == _gold(sample))
 
-    def render_gold(self, sample: Sample) -> str:
+    def render_gold(self, sample: Sample, config: RewardConfig) -> str:
         return "yes" if _gold(sample) else "no"
 
 

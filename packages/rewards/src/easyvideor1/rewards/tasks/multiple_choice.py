@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
 
+from easyvideor1.rewards.config import RewardConfig
 from easyvideor1.rewards.reading import AnswerText, stated, unwrap
 from easyvideor1.rewards.registry import GoldError, Task, register_task
 from easyvideor1.schema.records import ProblemType, Sample
@@ -22,10 +23,10 @@ MAX_ANSWER_CHARS = 2_000
 
 @register_task(ProblemType.multiple_choice)
 class MultipleChoice(Task[str]):
-    def instruction(self, sample: Sample) -> str:
+    def instruction(self, sample: Sample, config: RewardConfig) -> str:
         return "Reason briefly, then give only the letter of the right option in <answer></answer>."
 
-    def extract(self, answer: AnswerText, sample: Sample) -> str:
+    def extract(self, answer: AnswerText, sample: Sample, config: RewardConfig) -> str:
         options = sample.options
         index = _parse(answer.text, options)
         if index is None:
@@ -38,10 +39,10 @@ class MultipleChoice(Task[str]):
             )
         return LETTERS[index]
 
-    def score(self, value: str, sample: Sample) -> float:
+    def score(self, value: str, sample: Sample, config: RewardConfig) -> float:
         return float(value == _gold(sample))
 
-    def render_gold(self, sample: Sample) -> str:
+    def render_gold(self, sample: Sample, config: RewardConfig) -> str:
         return _gold(sample)
 
 

@@ -9,6 +9,7 @@ import math
 import re
 from typing import Any
 
+from easyvideor1.rewards.config import RewardConfig
 from easyvideor1.rewards.numbers import Number, parse_number
 from easyvideor1.rewards.reading import AnswerText, NoAnswer, stated
 from easyvideor1.rewards.registry import GoldError, Task, register_task
@@ -20,17 +21,17 @@ MAX_BARE_WORDS = 4
 
 @register_task(ProblemType.numerical)
 class Numerical(Task[dict[str, Any]]):
-    def instruction(self, sample: Sample) -> str:
+    def instruction(self, sample: Sample, config: RewardConfig) -> str:
         return "Reason briefly, then give only the number in <answer></answer>."
 
-    def extract(self, answer: AnswerText, sample: Sample) -> dict[str, Any]:
+    def extract(self, answer: AnswerText, sample: Sample, config: RewardConfig) -> dict[str, Any]:
         number = read_number(answer)
         return {"value": number.value, "decimals": number.decimals, "percent": number.percent}
 
-    def score(self, value: dict[str, Any], sample: Sample) -> float:
+    def score(self, value: dict[str, Any], sample: Sample, config: RewardConfig) -> float:
         return float(equal(Number(**value), gold_number(sample)))
 
-    def render_gold(self, sample: Sample) -> str:
+    def render_gold(self, sample: Sample, config: RewardConfig) -> str:
         gold_number(sample)
         return str(sample.answer)
 

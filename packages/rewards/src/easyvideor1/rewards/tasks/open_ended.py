@@ -10,6 +10,7 @@ import unicodedata
 from functools import lru_cache
 from typing import Any
 
+from easyvideor1.rewards.config import RewardConfig
 from easyvideor1.rewards.reading import AnswerText, NoAnswer
 from easyvideor1.rewards.registry import GoldError, Task, register_task
 from easyvideor1.schema.records import ProblemType, Sample
@@ -43,21 +44,21 @@ class Tokenizer:
 
 @register_task(ProblemType.open_ended)
 class OpenEnded(Task[str]):
-    def instruction(self, sample: Sample) -> str:
+    def instruction(self, sample: Sample, config: RewardConfig) -> str:
         return "Reason briefly, then give the final answer in <answer></answer>."
 
-    def extract(self, answer: AnswerText, sample: Sample) -> str:
+    def extract(self, answer: AnswerText, sample: Sample, config: RewardConfig) -> str:
         if not answer.text:
             raise NoAnswer("empty")
         return answer.text
 
-    def score(self, value: str, sample: Sample) -> float:
+    def score(self, value: str, sample: Sample, config: RewardConfig) -> float:
         return rouge(value, _gold(sample))
 
-    def render_gold(self, sample: Sample) -> str:
+    def render_gold(self, sample: Sample, config: RewardConfig) -> str:
         return _gold(sample)
 
-    def is_quick(self, text: str, sample: Sample) -> bool:
+    def is_quick(self, text: str, sample: Sample, config: RewardConfig) -> bool:
         return len(text) * len(str(sample.answer)) <= QUICK_PRODUCT
 
 

@@ -9,6 +9,7 @@ import math
 import re
 from typing import Any
 
+from easyvideor1.rewards.config import RewardConfig
 from easyvideor1.rewards.reading import AnswerText, NoAnswer, json_values, stated, unwrap
 from easyvideor1.rewards.registry import GoldError, Task, register_task
 from easyvideor1.schema.records import ProblemType, Sample
@@ -19,19 +20,19 @@ Interval = tuple[float, float]
 
 @register_task(ProblemType.temporal_grounding)
 class TemporalGrounding(Task[list[float]]):
-    def instruction(self, sample: Sample) -> str:
+    def instruction(self, sample: Sample, config: RewardConfig) -> str:
         return (
             "Reason briefly, then give the start and end in seconds as "
             '<answer>{"time": [start, end]}</answer>.'
         )
 
-    def extract(self, answer: AnswerText, sample: Sample) -> list[float]:
+    def extract(self, answer: AnswerText, sample: Sample, config: RewardConfig) -> list[float]:
         return list(read_interval(answer))
 
-    def score(self, value: list[float], sample: Sample) -> float:
+    def score(self, value: list[float], sample: Sample, config: RewardConfig) -> float:
         return iou((value[0], value[1]), _gold(sample))
 
-    def render_gold(self, sample: Sample) -> str:
+    def render_gold(self, sample: Sample, config: RewardConfig) -> str:
         start, end = _gold(sample)
         return f'{{"time": [{start!r}, {end!r}]}}'
 
