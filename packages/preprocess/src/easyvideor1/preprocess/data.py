@@ -1,6 +1,7 @@
 """The data of a config: built on first use where it is toy data, its paths resolved, its rows read.
 
-What a row must hold is up to `schema.readers`. Imports no torch.
+What a row must hold is up to `schema.readers`, what `data.filter` says to `schema.filter`. Media
+are named and not opened, so text and image rows pass as they are. Imports no torch.
 """
 
 import dataclasses
@@ -12,6 +13,8 @@ from easyvideor1.preprocess.built import build_folder, differing_settings
 from easyvideor1.preprocess.config import CacheConfig, DataConfig
 from easyvideor1.schema.conf import resolve_output
 from easyvideor1.schema.errors import UserError
+from easyvideor1.schema.filter import SampleFilter, compile_filter
+from easyvideor1.schema.readers import SampleTable, read_samples
 from easyvideor1.schema.records import Sample
 
 
@@ -19,8 +22,11 @@ def ensure_data(config: DataConfig) -> DataConfig:
     """`config` with absolute paths, after building what it asks to build under outputs/data/.
 
     Raises:
-        UserError: if no files are named, or the folder holds data of other settings.
+        UserError: if no files are named, the folder holds data of other settings, or `data.filter`
+            is no filter.
     """
+    if config.filter is not None:
+        compile_filter(config.filter)
     if config.toybox is not None:
         from easyvideor1.preprocess import toybox
 
@@ -40,7 +46,9 @@ def ensure_data(config: DataConfig) -> DataConfig:
 
 
 def read_files(data: DataConfig, files: Sequence[str], cache: CacheConfig) -> Sequence[Sample]:
-    """The samples of `data.train` or `data.validation`, every row checked; says what it left out.
+    """The samples of `data.train` or `data.validation`: every row checked, `data.filter` applied.
+
+    Prints what was left out, and why.
 
     Args:
         data: as `ensure_data` returned it.
@@ -48,12 +56,12 @@ def read_files(data: DataConfig, files: Sequence[str], cache: CacheConfig) -> Se
         cache: where converted files are kept.
 
     Raises:
-        UserError: for a missing file; `DataError` for a bad row, unless `data.on_bad_row=skip`.
+        UserError: for a missing file, or a filter that keeps no sample; `DataError` for a bad row,
+            unless `data.on_bad_row=skip`.
     """
-    from easyvideor1.schema.readers import read_samples
-
     if not files:
         return []
+    keep = None if data.filter is None else compile_filter(data.filter)
     table = read_samples(
         list(files),
         format=data.format,
@@ -64,7 +72,20 @@ def read_files(data: DataConfig, files: Sequence[str], cache: CacheConfig) -> Se
     )
     if table.skipped:
         print(f"data.on_bad_row=skip left out {len(table.skipped)} rows of {', '.join(files)}")
-    return table
+    return table if keep is None else _filtered(table, keep, ", ".join(files))
+
+
+def _filtered(table: SampleTable, keep: SampleFilter, files: str) -> SampleTable:
+    kept, report = keep.apply(table)
+    if not report.kept:
+        raise UserError(
+            f"data.filter={keep.text!r} keeps none of the {report.total} samples of {files}: "
+            f"{keep.describe(table)}. Set another filter, or data.filter=null to keep all"
+        )
+    missing = "".join(f"; {count} have no {name}" for name, count in report.missing.items())
+    counts = f"{report.kept} of {report.total} samples"
+    print(f"data.filter={keep.text!r} kept {counts} of {files}{missing}")
+    return kept
 
 
 def _ensure_built(name: str, settings: Any, build: Callable[[Any, Path], None]) -> None:
