@@ -53,7 +53,7 @@ def test_a_key_depends_on_everything_the_frames_depend_on(clip: Path, rules: Fam
         key(video(clip), rules, replace(BUDGET, max_pixels=65_536)),
         key(video(clip), rules, replace(BUDGET, total_pixels=10**6)),
         key(video(clip), replace(rules, patch_size=14)),
-        key(video(clip), replace(rules, name="another")),
+        key(video(clip), replace(rules, name="qwen2_vl")),
         key(video(clip), rules, fingerprint=Fingerprint.full),
     ]
     assert len(set(variants)) == len(variants)

@@ -8,8 +8,17 @@ from typing import Any
 
 from easyvideor1.schema.errors import UserError
 
-RULES_BY_MODEL_TYPE = {"qwen3_vl": "qwen3_vl"}
+RULES_BY_MODEL_TYPE = {
+    "qwen2_vl": "qwen2_vl",
+    "qwen2_5_vl": "qwen2_vl",
+    "qwen3_vl": "qwen3_vl",
+    "qwen3_vl_moe": "qwen3_vl",
+    "qwen3_5": "qwen3_vl",
+    "qwen3_5_moe": "qwen3_vl",
+}
 """`model_type` of a checkpoint's config.json -> name of the rule set in sampling and geometry."""
+
+RULE_SETS = frozenset(RULES_BY_MODEL_TYPE.values())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,13 +26,19 @@ class FamilyRules:
     """Example: FamilyRules(name="qwen3_vl", patch_size=16, merge_size=2, temporal_patch_size=2)."""
 
     name: str
-    """Rule set: `qwen3_vl` is that of transformers' Qwen3VLVideoProcessor."""
+    """Rule set, after the first family with that processor of transformers: `qwen2_vl` for
+    Qwen2VLVideoProcessor, `qwen3_vl` for Qwen3VLVideoProcessor."""
     patch_size: int
     """Side of a vision patch in pixels."""
     merge_size: int
     """Patches merged into one token, per side."""
     temporal_patch_size: int
     """Frames merged into one token."""
+
+    def __post_init__(self) -> None:
+        if self.name not in RULE_SETS:
+            known = ", ".join(sorted(RULE_SETS))
+            raise ValueError(f"no frame rules of the name {self.name!r}; known: {known}")
 
     @property
     def factor(self) -> int:
@@ -39,17 +54,28 @@ def rules_of(video_processor: Any, model_type: str) -> FamilyRules:
     """The rules of a loaded Hugging Face video processor.
 
     Raises:
-        UserError: if no rule set is known for `model_type`.
+        UserError: if no rule set is known for `model_type`, or the processor lacks a size.
     """
     if model_type not in RULES_BY_MODEL_TYPE:
         known = ", ".join(sorted(RULES_BY_MODEL_TYPE))
         raise UserError(f"no frame rules for model type {model_type!r}; known: {known}")
     return FamilyRules(
         name=RULES_BY_MODEL_TYPE[model_type],
-        patch_size=video_processor.patch_size,
-        merge_size=video_processor.merge_size,
-        temporal_patch_size=video_processor.temporal_patch_size,
+        patch_size=_size(video_processor, "patch_size"),
+        merge_size=_size(video_processor, "merge_size"),
+        temporal_patch_size=_size(video_processor, "temporal_patch_size"),
     )
+
+
+def _size(video_processor: Any, name: str) -> int:
+    value = getattr(video_processor, name, None)
+    if not isinstance(value, int) or value < 1:
+        raise UserError(
+            f"{type(video_processor).__name__} has {name}={value!r}, where frame rules need a "
+            "whole number above 0; see the checkpoint's video_preprocessor_config.json "
+            "(preprocessor_config.json in older ones)"
+        )
+    return value
 
 
 def load_rules(model_path: str, *, trust_remote_code: bool = False) -> FamilyRules:
