@@ -9,6 +9,7 @@ import pytest
 
 from easyvideor1.preprocess import toybox
 from easyvideor1.preprocess.config import ToyboxConfig
+from easyvideor1.preprocess.toybox_clips import SOURCE_FPS
 from easyvideor1.schema.readers import read_samples
 from easyvideor1.schema.records import ProblemType, Sample
 
@@ -84,7 +85,7 @@ def test_squares_stay_or_vanish_as_the_answer_says(validation: list[Sample]) -> 
 def test_the_event_spans_the_seconds_of_the_answer(validation: list[Sample]) -> None:
     for sample in of_category(validation, "when"):
         shown = np.flatnonzero(bright(frames_of(sample)).any(axis=(1, 2)))
-        span = [shown[0] / toybox.SOURCE_FPS, (shown[-1] + 1) / toybox.SOURCE_FPS]
+        span = [shown[0] / SOURCE_FPS, (shown[-1] + 1) / SOURCE_FPS]
         assert isinstance(sample.answer, dict)
         assert sample.answer["time"] == span
 

@@ -55,6 +55,8 @@ class ToyboxConfig:
     """Clips with one temporal grounding question each."""
     validation_clips: int = 80
     validation_events: int = 24
+    every_type_clips: int = 8
+    """Clips of each kind in `every_type.jsonl`, which asks questions of all fifteen types."""
     offline_share: float = 0.5
     """Share of training samples that carry an offline trajectory; of `colour` and `stay` questions
     `offline_share_rare`, so that reinforcement learning has something to win there."""

@@ -5,35 +5,34 @@ one square for a span of seconds. Each split has its own random stream, and gold
 balanced to within one per type. Called through `data.ensure_data`; imports no torch.
 """
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from tqdm import tqdm
 
+from easyvideor1.preprocess import toybox_types
 from easyvideor1.preprocess.config import ToyboxConfig
+from easyvideor1.preprocess.toybox_clips import (
+    COLOURS,
+    COUNTS,
+    EVENT_S,
+    SCENE_S,
+    SOURCE_FPS,
+    WORDS,
+    Frames,
+    Question,
+    balanced,
+    ground,
+    write_clip,
+)
 from easyvideor1.schema.readers import write_samples
-from easyvideor1.schema.records import Answer, Media, MediaKind, ProblemType, Sample, Trajectory
+from easyvideor1.schema.records import Media, MediaKind, ProblemType, Sample
 
 Split = Literal["train", "validation"]
-Frames = np.ndarray
-"""uint8 [T, H, W, 3]"""
 
-COLOURS = {
-    "red": (210, 45, 45),
-    "green": (50, 185, 70),
-    "blue": (60, 90, 225),
-    "yellow": (225, 205, 60),
-}
-COUNTS = (1, 2, 3, 4)
-WORDS = {1: "One", 2: "Two", 3: "Three", 4: "Four"}
-SOURCE_FPS = 8
-SCENE_S = 2
-EVENT_S = 4
 # Of the events' seconds: every span that leaves at least one second empty.
 SPANS = tuple((s, e) for s in range(EVENT_S) for e in range(s + 1, EVENT_S + 1) if e - s < EVENT_S)
 
@@ -51,7 +50,7 @@ class Scene:
         """[SCENE_S * SOURCE_FPS, size, size, 3]: each square in a quarter of its own."""
         half = size // 2
         side = 3 * size // 8
-        frames = _ground(rng, SCENE_S * SOURCE_FPS, size)
+        frames = ground(rng, SCENE_S * SOURCE_FPS, size)
         seen = frames if self.stays else frames[: len(frames) // 2]
         for quarter in rng.choice(4, self.count, replace=False):
             top, left = rng.integers(0, half - side, 2) + half * np.array(divmod(quarter, 2))
@@ -70,7 +69,7 @@ class Event:
     def render(self, rng: np.random.Generator, size: int) -> Frames:
         """[EVENT_S * SOURCE_FPS, size, size, 3]."""
         side = size // 2
-        frames = _ground(rng, EVENT_S * SOURCE_FPS, size)
+        frames = ground(rng, EVENT_S * SOURCE_FPS, size)
         top, left = rng.integers(0, size - side, 2)
         span = slice(self.start_s * SOURCE_FPS, self.end_s * SOURCE_FPS)
         frames[span, top : top + side, left : left + side] = COLOURS[self.colour]
@@ -78,11 +77,33 @@ class Event:
 
 
 def build(config: ToyboxConfig, folder: Path) -> None:
-    """Write `clips/*.mp4`, `train.jsonl` and `validation.jsonl` below `folder`."""
+    """Write `clips/*.mp4`, `train.jsonl`, `validation.jsonl` and `every_type.jsonl` to `folder`."""
     (folder / "clips").mkdir(parents=True, exist_ok=True)
     for split in ("validation", "train"):
         samples = list(_split_samples(config, split, folder))
         write_samples(folder / f"{split}.jsonl", samples)
+    write_samples(folder / "every_type.jsonl", list(_every_type(config, folder)))
+
+
+def _every_type(config: ToyboxConfig, folder: Path) -> Iterator[Sample]:
+    """All questions about `config.every_type_clips` clips of each kind."""
+    rng = np.random.default_rng([config.seed, 2])
+    number = config.every_type_clips
+    clips = [
+        *_scenes(rng, number),
+        *_events(rng, number),
+        *toybox_types.walks(rng, number, config.size),
+        *toybox_types.signs(rng, number),
+        *toybox_types.stills(rng, number, config.size),
+    ]
+    for index, clip in enumerate(tqdm(clips, desc="toybox every_type", unit="clip")):
+        name = f"every_type_{index:05d}.mp4"
+        clip_rng = np.random.default_rng([config.seed, 2, index])
+        write_clip(folder / "clips" / name, clip.render(clip_rng, config.size))
+        media = (Media(kind=MediaKind.video, path=f"clips/{name}"),)
+        is_basic = isinstance(clip, Scene | Event)
+        for question in _questions(clip, 0) if is_basic else clip.questions():
+            yield question.sample(f"toybox/every_type/{index:05d}", media)
 
 
 def _split_samples(config: ToyboxConfig, split: Split, folder: Path) -> Iterator[Sample]:
@@ -103,35 +124,9 @@ def _split_samples(config: ToyboxConfig, split: Split, folder: Path) -> Iterator
             yield question.sample(f"toybox/{split}/{index:05d}", media, offline)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Question:
-    name: str
-    problem_type: ProblemType
-    problem: str
-    answer: Answer
-    reasoning: str
-    options: tuple[str, ...] = ()
-
-    def sample(self, prefix: str, media: tuple[Media, ...], offline: bool) -> Sample:
-        answer = json.dumps(self.answer) if isinstance(self.answer, dict) else self.answer
-        shown = {True: "yes", False: "no"}[answer] if isinstance(answer, bool) else answer
-        text = f"{self.reasoning} <answer>{shown}</answer>"
-        return Sample(
-            id=f"{prefix}/{self.name}",
-            problem=self.problem,
-            answer=self.answer,
-            problem_type=self.problem_type,
-            media=media,
-            options=self.options,
-            offline=(Trajectory(text=text, source="toybox"),) if offline else (),
-            source="toybox",
-            category=self.name,
-        )
-
-
-def _questions(clip: Scene | Event, index: int) -> Iterator[_Question]:
+def _questions(clip: Scene | Event, index: int) -> Iterator[Question]:
     if isinstance(clip, Event):
-        yield _Question(
+        yield Question(
             name="when",
             problem_type=ProblemType.temporal_grounding,
             problem="When is the square shown?",
@@ -139,7 +134,7 @@ def _questions(clip: Scene | Event, index: int) -> Iterator[_Question]:
             reasoning="By the first and last time.",
         )
         return
-    yield _Question(
+    yield Question(
         name="colour",
         problem_type=ProblemType.multiple_choice,
         problem="Which colour are the squares?",
@@ -147,14 +142,14 @@ def _questions(clip: Scene | Event, index: int) -> Iterator[_Question]:
         answer="ABCD"[list(COLOURS).index(clip.colour)],
         reasoning="By colour.",
     )
-    yield _Question(
+    yield Question(
         name="count",
         problem_type=ProblemType.numerical,
         problem="How many squares are shown?",
         answer=clip.count,
         reasoning="By counting.",
     )
-    yield _Question(
+    yield Question(
         name="stay",
         problem_type=ProblemType.boolean,
         problem="Are the squares still there at the end?",
@@ -162,7 +157,7 @@ def _questions(clip: Scene | Event, index: int) -> Iterator[_Question]:
         reasoning="By the last frames.",
     )
     if index % 8 == 0:
-        yield _Question(
+        yield Question(
             name="describe",
             problem_type=ProblemType.open_ended,
             problem="Describe the video in one short sentence.",
@@ -178,42 +173,15 @@ def _describe(scene: Scene) -> str:
 
 
 def _scenes(rng: np.random.Generator, count: int) -> Iterator[Scene]:
-    colours = _balanced(rng, tuple(COLOURS), count)
-    counts = _balanced(rng, COUNTS, count)
-    stays = _balanced(rng, (True, False), count)
+    colours = balanced(rng, tuple(COLOURS), count)
+    counts = balanced(rng, COUNTS, count)
+    stays = balanced(rng, (True, False), count)
     for colour, number, staying in zip(colours, counts, stays, strict=True):
         yield Scene(colour=colour, count=number, stays=staying)
 
 
 def _events(rng: np.random.Generator, count: int) -> Iterator[Event]:
-    colours = _balanced(rng, tuple(COLOURS), count)
-    spans = _balanced(rng, SPANS, count)
+    colours = balanced(rng, tuple(COLOURS), count)
+    spans = balanced(rng, SPANS, count)
     for colour, (start_s, end_s) in zip(colours, spans, strict=True):
         yield Event(colour=colour, start_s=start_s, end_s=end_s)
-
-
-def _balanced(rng: np.random.Generator, values: tuple, count: int) -> list:
-    """`count` values in random order, each as often as any other, to within one."""
-    repeated = [values[index % len(values)] for index in range(count)]
-    return [repeated[index] for index in rng.permutation(count)]
-
-
-def _ground(rng: np.random.Generator, num_frames: int, size: int) -> Frames:
-    """A dark grey of its own per clip, with a little grain that stays the same in all frames."""
-    shade = rng.integers(20, 60)
-    grain = rng.integers(0, 8, (size, size, 1))
-    return np.broadcast_to(shade + grain, (num_frames, size, size, 3)).astype(np.uint8)
-
-
-def write_clip(path: Path, frames: Frames, fps: int = SOURCE_FPS) -> None:
-    """Encode [T, H, W, 3] uint8 as H.264; H and W must be even."""
-    import av
-
-    with av.open(str(path), "w", format="mp4") as container:
-        stream = container.add_stream("libx264", rate=Fraction(fps))
-        stream.height, stream.width = frames.shape[1:3]
-        stream.pix_fmt = "yuv420p"
-        stream.options = {"crf": "12", "preset": "veryfast"}
-        for array in frames:
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(array, format="rgb24")))
-        container.mux(stream.encode())
