@@ -25,7 +25,7 @@ SHARD_BYTES = 400_000
 """Six of the test clips pass it."""
 
 
-@pytest.fixture(params=["arrow-raw", "arrow-zstd", "pt-raw"])
+@pytest.fixture(params=["arrow-raw", "arrow-zstd", "pt-raw", "pt-zstd"])
 def any_config(request: pytest.FixtureRequest, tmp_path: Path) -> CacheConfig:
     format_name, codec = request.param.split("-")
     return CacheConfig(
@@ -204,14 +204,16 @@ def test_two_processes_may_write_at_once(cache_config: CacheConfig) -> None:
         writer.join(120)
         assert writer.exitcode == 0
     assert_holds(open_cache(cache_config), [stored_clip(n) for n in range(24)])
-    assert problems(cache_config) == []
+    assert len(problems(cache_config)) == 8
+    assert all("as well; job=gc" in problem for problem in problems(cache_config))
 
 
 def test_two_writers_may_write_the_same_clips_at_once(any_config: CacheConfig) -> None:
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda _: fill(any_config, range(8)), range(2)))
     assert_holds(open_cache(any_config), [stored_clip(n) for n in range(8)])
-    assert problems(any_config) == []
+    num_twice = 0 if any_config.format is CacheFormat.pt else 8
+    assert len(problems(any_config)) == num_twice
 
 
 def test_many_threads_may_read_at_once(any_config: CacheConfig) -> None:
