@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from easyvideor1.rewards import RewardConfig, batch, count_statuses, reward, score_many
+from easyvideor1.rewards import RewardConfig, count_statuses, reward, score_many, workers
 from easyvideor1.schema.records import ProblemType, Sample, ScoreStatus
 
 QUICK = Sample(
@@ -35,7 +35,7 @@ def test_quick_answers_start_no_process(monkeypatch: pytest.MonkeyPatch):
     def refuse(workers: int):
         raise AssertionError("a pool was asked for")
 
-    monkeypatch.setattr(batch, "_pool", refuse)
+    monkeypatch.setattr(workers, "pool", refuse)
     scores = score_many([(QUICK, "<answer>B</answer>")] * 1000)
     assert count_statuses(scores) == dict.fromkeys(ScoreStatus, 0) | {"ok": 1000}
 
@@ -56,7 +56,7 @@ def test_a_worker_that_dies_is_an_error_and_is_replaced():
 
     def kill() -> None:
         time.sleep(0.5)
-        for pid in batch._pool(1)._pool_manager.worker_manager.workers:
+        for pid in workers.pool(1)._pool_manager.worker_manager.workers:
             os.kill(pid, signal.SIGKILL)
 
     killer = threading.Thread(target=kill)

@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
+from typing import Any
 
 from omegaconf import MISSING
 
 from easyvideor1.schema.errors import UserError
+from easyvideor1.schema.records import ProblemType
 
 
 class CoordinateSpace(StrEnum):
@@ -83,13 +86,148 @@ class OpenEndedConfig:
     metric: OpenEndedMetric = OpenEndedMetric.rouge
 
 
+class PreferenceMode(StrEnum):
+    """What decides whether the answer to a `preference` sample is right."""
+
+    auto = "auto"
+    """A gold label where the sample has one, else the judge."""
+    label = "label"
+    """A gold label; a sample without one cannot be scored."""
+    judge = "judge"
+    """The judge, which sees the gold label where there is one."""
+
+
+@dataclass(kw_only=True, slots=True)
+class PreferenceConfig:
+    """Of preference."""
+
+    mode: PreferenceMode = PreferenceMode.auto
+
+
+class OnFailure(StrEnum):
+    """What becomes of answers when the judge cannot be reached, or refuses the request."""
+
+    error = "error"
+    """The run ends with the reason."""
+    status = "status"
+    """The answer gets status `unavailable` and is counted."""
+
+
+@dataclass(kw_only=True, slots=True)
+class JudgeConfig:
+    """A model that grades answers, behind an OpenAI-compatible endpoint. It sees text alone."""
+
+    base_url: str | None = None
+    """Of the endpoint, e.g. `http://127.0.0.1:8000/v1`."""
+    model: str | None = None
+    """Name under which the endpoint serves it."""
+    api_key_env: str | None = None
+    """Environment variable that holds the key; None where the endpoint asks for none."""
+    concurrency: int = 16
+    """Requests at a time."""
+    timeout_s: float = 60.0
+    """Of one request."""
+    max_retries: int = 4
+    """After a lost connection, a timeout and the statuses 408, 409, 429 and 5xx, with growing
+    pauses or those that the server asks for."""
+    temperature: float = 0.0
+    max_tokens: int = 1024
+    """Of a reply; one that is cut off holds no verdict."""
+    structured_output: bool = True
+    """Ask for a reply that matches a JSON schema. Off for a server that cannot, or to let the judge
+    reason before its verdict."""
+    prompt: str | None = None
+    """Folder with `grade.j2`, `compare.j2` or both, in place of ours."""
+    max_chars: int = 20_000
+    """Of each text that is put to the judge; an answer that is longer is refused, never cut."""
+    cache: str | None = "outputs/judge/verdicts.sqlite"
+    """File that keeps all verdicts, shared by all processes of a machine; None: none are kept."""
+    on_failure: OnFailure = OnFailure.error
+
+    def __post_init__(self) -> None:
+        _at_least("judge.concurrency", self.concurrency, 1)
+        _at_least("judge.max_retries", self.max_retries, 0)
+        _at_least("judge.max_tokens", self.max_tokens, 1)
+        _at_least("judge.max_chars", self.max_chars, 1)
+        _above_zero("judge.timeout_s", self.timeout_s)
+        _at_least("judge.temperature", self.temperature, 0)
+
+
+@dataclass(kw_only=True, slots=True)
+class OverlongConfig:
+    """Penalty of long answers: the soft overlong punishment of DAPO, arXiv 2503.14476, equation 13.
+
+    0 up to `max_tokens - buffer_tokens`, from there falling evenly to -1 at `max_tokens`.
+    """
+
+    max_tokens: int | None = None
+    """Tokens of an answer from which on the penalty is whole; None: there is no penalty."""
+    buffer_tokens: int = 4_096
+    """Over so many tokens before `max_tokens` the penalty grows."""
+    weight: float = 1.0
+    """What the penalty is multiplied by before it is added to the reward."""
+
+    def __post_init__(self) -> None:
+        _at_least("overlong.weight", self.weight, 0)
+        if self.max_tokens is not None and not 0 < self.buffer_tokens <= self.max_tokens:
+            raise UserError(
+                "reward.overlong.buffer_tokens must be from 1 to max_tokens "
+                f"({self.max_tokens}), got {self.buffer_tokens}"
+            )
+
+
+@dataclass(kw_only=True, slots=True)
+class RepetitionConfig:
+    """Penalty of answers that repeat themselves: the share of n-grams that occurred before.
+
+    That of arXiv 2502.03373, appendix C.2, in its form for whole answers.
+    """
+
+    weight: float = 0.0
+    """What the share is multiplied by; 0: there is no penalty."""
+    ngram: int = 3
+    """Words in a row; of Han and kana, characters."""
+
+    def __post_init__(self) -> None:
+        _at_least("repetition.weight", self.weight, 0)
+        _at_least("repetition.ngram", self.ngram, 1)
+
+
+@dataclass(kw_only=True, slots=True)
+class TaskConfig:
+    """What one problem type has of its own."""
+
+    accuracy_weight: float | None = None
+    """None is what `format_weight` leaves to 1, or that of `reward` where both are None."""
+    format_weight: float | None = None
+    """None is what `accuracy_weight` leaves to 1, or that of `reward` where both are None."""
+    prompt: str | None = None
+    """Jinja file whose text is the instruction of this type; goes before `reward.prompts`."""
+
+
+def _all_types() -> dict[str, TaskConfig]:
+    return {kind.value: TaskConfig() for kind in ProblemType}
+
+
 @dataclass(kw_only=True, slots=True)
 class RewardConfig:
     """The `reward` config group."""
 
     accuracy_weight: float = 0.9
     format_weight: float = 0.1
-    """The two weights sum to 1, so that a reward lies between 0 and 1."""
+    """The two weights sum to 1, so that a reward without penalties lies between 0 and 1."""
+    tasks: dict[str, TaskConfig] = field(default_factory=_all_types)
+    """By problem type: weights and instruction that differ from the others'."""
+    overlong: OverlongConfig = field(default_factory=OverlongConfig)
+    repetition: RepetitionConfig = field(default_factory=RepetitionConfig)
+    prompts: str | None = None
+    """Folder with Jinja files `<problem type>.j2` whose texts are instructions in place of ours;
+    types without a file keep theirs."""
+    function: str | None = None
+    """`PATH.py:NAME` of a reward function in the EasyR1 signature that scores in place of the
+    tasks."""
+    function_options: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of that function."""
     deadline_s: float = 5.0
     """Wall-clock seconds for one answer; a worker that takes longer is killed, the answer gets
     status `timeout`."""
@@ -98,18 +236,54 @@ class RewardConfig:
     grounding: GroundingConfig = field(default_factory=GroundingConfig)
     ocr: OcrConfig = field(default_factory=OcrConfig)
     open_ended: OpenEndedConfig = field(default_factory=OpenEndedConfig)
+    preference: PreferenceConfig = field(default_factory=PreferenceConfig)
+    judge: JudgeConfig = field(default_factory=JudgeConfig)
 
     def __post_init__(self) -> None:
-        weights = (self.accuracy_weight, self.format_weight)
-        if min(weights) < 0 or abs(sum(weights) - 1) > 1e-9:
-            raise UserError(
-                "reward.accuracy_weight and reward.format_weight must not be negative and must "
-                f"sum to 1, got {self.accuracy_weight} and {self.format_weight}"
-            )
-        if self.deadline_s <= 0:
-            raise UserError(f"reward.deadline_s must be above 0, got {self.deadline_s}")
-        if self.workers < 1:
-            raise UserError(f"reward.workers must be at least 1, got {self.workers}")
+        _check_weights("reward", self.accuracy_weight, self.format_weight)
+        for name, task in self.tasks.items():
+            if name not in ProblemType.__members__:
+                known = ", ".join(ProblemType.__members__)
+                raise UserError(f"reward.tasks.{name}: no such problem type; there are {known}")
+            _check_weights(f"reward.tasks.{name}", *self.weights(name))
+            if task.prompt is not None and not Path(task.prompt).expanduser().is_file():
+                raise UserError(f"reward.tasks.{name}.prompt={task.prompt}: there is no such file")
+        if self.prompts is not None and not Path(self.prompts).expanduser().is_dir():
+            raise UserError(f"reward.prompts={self.prompts}: there is no such folder")
+        _above_zero("deadline_s", self.deadline_s)
+        _at_least("workers", self.workers, 1)
+
+    def weights(self, problem_type: str) -> tuple[float, float]:
+        """Weights of accuracy and format for a problem type."""
+        task = self.tasks.get(problem_type)
+        accuracy = None if task is None else task.accuracy_weight
+        form = None if task is None else task.format_weight
+        if accuracy is None and form is None:
+            return self.accuracy_weight, self.format_weight
+        if accuracy is None or form is None:
+            known = accuracy if form is None else form
+            assert known is not None
+            rest = 1.0 - known
+            return (known, rest) if form is None else (rest, known)
+        return accuracy, form
+
+
+def _check_weights(where: str, accuracy: float, form: float) -> None:
+    if min(accuracy, form) < 0 or abs(accuracy + form - 1) > 1e-9:
+        raise UserError(
+            f"{where}.accuracy_weight and {where}.format_weight must not be negative and must "
+            f"sum to 1, got {accuracy:g} and {form:g}"
+        )
+
+
+def _at_least(name: str, value: float, least: float) -> None:
+    if not value >= least:
+        raise UserError(f"reward.{name} must be at least {least:g}, got {value}")
+
+
+def _above_zero(name: str, value: float) -> None:
+    if not value > 0:
+        raise UserError(f"reward.{name} must be above 0, got {value}")
 
 
 @dataclass(kw_only=True, slots=True)

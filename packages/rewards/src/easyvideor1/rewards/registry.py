@@ -4,14 +4,22 @@ A task lives in one file under `tasks/` and registers itself with `@register_tas
 `scoring` is the only caller; it adds status, format part and weights.
 """
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from functools import cache
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from easyvideor1.rewards.config import RewardConfig
 from easyvideor1.rewards.reading import AnswerText
 from easyvideor1.schema.errors import UserError
-from easyvideor1.schema.records import ProblemType, Sample
+from easyvideor1.schema.records import ProblemType, Sample, parse_problem_type
+
+if TYPE_CHECKING:
+    from easyvideor1.rewards.judge import Request
+
+_log = logging.getLogger(__name__)
 
 
 class GoldError(UserError):
@@ -72,9 +80,28 @@ class Task(ABC, Generic[V]):
         """Whether a tag's content, which `extract` could read, has the form asked for."""
         return True
 
+    def check_gold(self, sample: Sample, config: RewardConfig) -> None:
+        """Refuse a gold answer that no answer could be scored against.
+
+        Raises:
+            GoldError: saying what was expected.
+        """
+        require_gold(sample)
+        self.render_gold(sample, config)
+
+    # What an answer costs, and what it takes.
+
     def is_quick(self, text: str, sample: Sample, config: RewardConfig) -> bool:
         """Whether the text is surely scored so soon that it needs no deadline."""
         return True
+
+    batch_size: int = 1
+    """Answers that are not quick, and are handed to a worker together. Above 1 where one answer
+    mostly takes a few ms; should they not be done within one deadline, each is scored alone."""
+
+    def deadline_s(self, config: RewardConfig) -> float:
+        """Wall-clock seconds for one answer that is not quick."""
+        return config.deadline_s
 
     def load(self) -> None:
         """Import what the first score needs, so that it does not count against a deadline."""
@@ -85,6 +112,32 @@ class Task(ABC, Generic[V]):
         Raises:
             UserError: answers cannot be scored on this host or with these settings.
         """
+
+    # Answers that a judge decides: `judge_request` and `score_verdict` in place of `score`.
+
+    def needs_judge(self, sample: Sample, config: RewardConfig) -> bool:
+        """Whether a judge decides about answers to `sample`."""
+        return False
+
+    def judge_request(self, value: V, sample: Sample, config: RewardConfig) -> "Request":
+        """What the judge is asked about an extracted answer."""
+        raise NotImplementedError
+
+    def score_verdict(
+        self, verdict: float, value: V, sample: Sample, config: RewardConfig
+    ) -> float:
+        """Accuracy of an extracted answer after the verdict of the judge."""
+        return verdict
+
+
+def require_gold(sample: Sample) -> None:
+    """Refuse a sample whose gold answer is hidden.
+
+    Raises:
+        GoldError: it is.
+    """
+    if sample.answer is None:
+        raise GoldError(sample, "one that is not hidden; this sample cannot be scored")
 
 
 _TASKS: dict[ProblemType, Task[Any]] = {}
@@ -115,6 +168,7 @@ def task_of(sample: Sample) -> Task[Any]:
     Raises:
         UserError: if its problem type has none; the text lists those that have.
     """
+    installed_tasks()
     task = _TASKS.get(sample.problem_type)
     if task is None:
         known = ", ".join(sorted(kind.value for kind in _TASKS))
@@ -125,6 +179,46 @@ def task_of(sample: Sample) -> Task[Any]:
     return task
 
 
+def all_tasks() -> list[Task[Any]]:
+    """The tasks of all problem types."""
+    installed_tasks()
+    return list(_TASKS.values())
+
+
 def registered_types() -> list[ProblemType]:
     """All problem types that have a task, in order of registration."""
     return list(_TASKS)
+
+
+ENTRY_POINTS = "easyvideor1.tasks"
+"""Group under which other packages name tasks: `<problem type> = "module:TaskClass"`."""
+
+
+@cache
+def installed_tasks() -> dict[str, str]:
+    """Put the tasks of other installed packages in place of ours; what was put, by problem type.
+
+    Example:
+        {"ocr": "better-ocr 1.2 (better_ocr.task:Ocr)"}
+
+    Raises:
+        UserError: for a name that is no problem type, a class that is no task or cannot be
+            imported, and two packages with a task for one type.
+    """
+    found: dict[str, str] = {}
+    for entry in entry_points(group=ENTRY_POINTS):
+        package = "a package" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}"
+        name = f"{package} ({entry.value})"
+        try:
+            problem_type = parse_problem_type(entry.name)
+            task_class = entry.load()
+        except Exception as error:
+            raise UserError(f"{name} registers a task {entry.name!r}: {error}") from error
+        if not (isinstance(task_class, type) and issubclass(task_class, Task)):
+            raise UserError(f"{name} registers {task_class!r}, which is no subclass of Task")
+        if other := found.get(problem_type.value):
+            raise UserError(f"{name} and {other} both register a task for {problem_type.value}")
+        found[problem_type.value] = name
+        _TASKS[problem_type] = task_class()
+        _log.warning("%s is asked and scored by %s", problem_type.value, name)
+    return found

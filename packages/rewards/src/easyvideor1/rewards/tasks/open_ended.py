@@ -61,6 +61,9 @@ class OpenEnded(Task[str]):
     def is_quick(self, text: str, sample: Sample, config: RewardConfig) -> bool:
         return len(text) * len(str(sample.answer)) <= QUICK_PRODUCT
 
+    def load(self) -> None:
+        _tools()
+
 
 def rouge(text: str, gold: str) -> float:
     """Mean F1 of ROUGE-1, ROUGE-2 and ROUGE-L, 0 to 1; equal texts score 1 in every script."""
@@ -71,11 +74,6 @@ def rouge(text: str, gold: str) -> float:
     scores = scorer.score(gold, text)
     kinds = ("rouge1", "rouge2", "rougeL") if num_gold > 1 else ("rouge1", "rougeL")
     return min(1.0, sum(float(scores[kind].fmeasure) for kind in kinds) / len(kinds))
-
-
-def load() -> None:
-    """Import now what the first score would, so that it does not count against a deadline."""
-    _tools()
 
 
 @lru_cache(maxsize=1)
