@@ -16,7 +16,7 @@ import pyarrow as pa
 from easyvideor1.preprocess.clip import ClipMetadata
 from easyvideor1.preprocess.codecs import EncodedFrames
 from easyvideor1.preprocess.config import Codec
-from easyvideor1.preprocess.frame_cache import ClipEntry, EncodedClip, damaged
+from easyvideor1.preprocess.frame_cache import ClipEntry, EncodedClip, damaged_error
 from easyvideor1.preprocess.sealed_file import SealedFile
 from easyvideor1.schema.records import MediaKind
 
@@ -91,10 +91,10 @@ class OpenShard:
         """Make the shard visible, then its index."""
         self._batches.close()
         self._sealed_file.seal()
-        index = SealedFile(index_path(self._sealed_file.path), self._drafts)
-        with pa.ipc.new_file(index.file, INDEX_SCHEMA) as batches:
-            batches.write_batch(_to_index(self._entries))
-        index.seal()
+        with SealedFile(index_path(self._sealed_file.path), self._drafts) as index:
+            with pa.ipc.new_file(index.file, INDEX_SCHEMA) as batches:
+                batches.write_batch(_to_index(self._entries))
+            index.seal()
 
     def discard(self) -> None:
         self._sealed_file.discard()
@@ -112,7 +112,7 @@ def map_shard(shard: Path) -> pa.MemoryMappedFile:
     except FileNotFoundError:
         raise
     except ARROW_ERRORS as error:  # an empty file cannot be mapped
-        raise damaged(shard, error) from error
+        raise damaged_error(shard, error) from error
 
 
 def num_batches(mapped: pa.MemoryMappedFile) -> int:
@@ -135,7 +135,7 @@ def read_clip(mapped: pa.MemoryMappedFile, shard: Path, position: int) -> Encode
         batch.validate(full=True)
         return _from_batch(batch, place)
     except ARROW_ERRORS as error:
-        raise damaged(place, error) from error
+        raise damaged_error(place, error) from error
 
 
 def read_clips(shard: Path) -> Iterator[EncodedClip]:
@@ -144,7 +144,7 @@ def read_clips(shard: Path) -> Iterator[EncodedClip]:
     try:
         positions = range(num_batches(mapped))
     except ARROW_ERRORS as error:
-        raise damaged(shard, error) from error
+        raise damaged_error(shard, error) from error
     for position in positions:
         yield read_clip(mapped, shard, position)
 
@@ -181,7 +181,7 @@ def _read_index(shard: Path, columns: list[str] | None = None) -> pa.Table | Non
     except FileNotFoundError:
         return None
     except ARROW_ERRORS as error:
-        raise damaged(index, error) from error
+        raise damaged_error(index, error) from error
 
 
 def _to_batch(clip: EncodedClip) -> pa.RecordBatch:

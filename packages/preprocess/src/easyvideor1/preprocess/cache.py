@@ -14,7 +14,7 @@ from easyvideor1.preprocess.cache_arrow import ArrowCache
 from easyvideor1.preprocess.cache_pt import PtCache
 from easyvideor1.preprocess.config import CacheConfig, CacheFormat
 from easyvideor1.preprocess.errors import DamagedCacheError
-from easyvideor1.preprocess.frame_cache import ClipEntry, EncodedClip, FrameCache
+from easyvideor1.preprocess.frame_cache import ClipEntry, EncodedClip, FrameCache, total_bytes
 from easyvideor1.preprocess.keys import key_of
 from easyvideor1.preprocess.map_ahead import map_ahead
 from easyvideor1.schema.conf import resolve_output
@@ -44,7 +44,7 @@ def verify(cache: FrameCache, *, progress: bool = False) -> Iterator[tuple[str, 
     """
     places: dict[str, str] = {}
     paths = cache.paths()
-    sizes = [_size(path) for path in paths]
+    sizes = [total_bytes([path]) for path in paths]
     checked = map_ahead(functools.partial(_check_file, cache), paths, threads=_num_threads())
     with tqdm(
         total=sum(sizes), desc="verifying", unit="B", unit_scale=True, disable=not progress
@@ -79,13 +79,6 @@ def _problem(clip: EncodedClip) -> str:
     if key_of(clip.settings) != clip.key:
         return "the key is not that of the recorded settings"
     return clip.frames.problem()
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
 
 
 def _num_threads() -> int:

@@ -30,6 +30,7 @@ from easyvideor1.preprocess.frame_cache import (
     ClipWriter,
     EncodedClip,
     FrameCache,
+    total_bytes,
 )
 from easyvideor1.schema.files import sync_entry
 
@@ -106,8 +107,7 @@ class ArrowCache(FrameCache):
         sync_entry(self._folder)
 
     def num_bytes(self) -> int:
-        files = (path for path in self._folder.glob("*") if path.suffix in (".arrow", ".index"))
-        return sum(path.stat().st_size for path in files)
+        return total_bytes([*self.paths(), *self._folder.glob("*.index")])
 
     def _place(self, key: str) -> tuple[Path, int] | None:
         if key not in self._places:

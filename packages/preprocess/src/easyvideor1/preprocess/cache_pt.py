@@ -19,7 +19,8 @@ from easyvideor1.preprocess.frame_cache import (
     ClipWriter,
     EncodedClip,
     FrameCache,
-    damaged,
+    damaged_error,
+    total_bytes,
 )
 from easyvideor1.preprocess.sealed_file import SealedFile
 from easyvideor1.schema.files import sync_entry
@@ -77,7 +78,7 @@ class PtCache(FrameCache):
             sync_entry(path.parent)
 
     def num_bytes(self) -> int:
-        return sum(path.stat().st_size for path in self.paths())
+        return total_bytes(self.paths())
 
 
 class PtWriter(ClipWriter):
@@ -90,9 +91,9 @@ class PtWriter(ClipWriter):
     def add_encoded(self, clip: EncodedClip) -> None:
         import torch
 
-        file = SealedFile(_path(self._folder, clip.key), self._drafts)
-        torch.save(_to_dict(clip), file.file)
-        file.seal()
+        with SealedFile(_path(self._folder, clip.key), self._drafts) as file:
+            torch.save(_to_dict(clip), file.file)
+            file.seal()
 
     def seal(self) -> None:
         pass
@@ -123,7 +124,7 @@ def _load(path: Path) -> EncodedClip:
         raise
     # torch.load raises what unzipping and unpickling damaged bytes raise.
     except Exception as error:
-        raise damaged(path, error) from error
+        raise damaged_error(path, error) from error
     return clip
 
 

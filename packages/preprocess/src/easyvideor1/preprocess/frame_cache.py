@@ -4,10 +4,11 @@ Whatever is readable was sealed: written aside, synced, then renamed. `cache` op
 `engine` writes, `store` reads, `maintenance` looks after the files. No torch, no ray.
 """
 
+import contextlib
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -70,7 +71,7 @@ class EncodedClip:
             frames = self.frames.decode()
             clip = Clip(kind=self.kind, frames=frames, metadata=self.metadata, key=self.key)
         except ValueError as error:
-            raise damaged(self.place or self.key, error) from error
+            raise damaged_error(self.place or self.key, error) from error
         return StoredClip(clip=clip, settings=self.settings, source=self.source)
 
     def entry(self) -> "ClipEntry":
@@ -226,9 +227,18 @@ class FrameCache(ABC):
         """On disk, all sealed files."""
 
 
-def damaged(place: str | Path, error: Exception) -> DamagedCacheError:
+def damaged_error(place: str | Path, error: Exception) -> DamagedCacheError:
     """The error for a file or a clip in it that cannot be read."""
     return DamagedCacheError(
         f"{place} cannot be read ({error}); delete the file, with its index if it has one, and run "
         "evr-preprocess again"
     )
+
+
+def total_bytes(paths: Iterable[Path]) -> int:
+    """On disk, of those files that are still there."""
+    total = 0
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            total += path.stat().st_size
+    return total

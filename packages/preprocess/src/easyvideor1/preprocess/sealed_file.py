@@ -5,16 +5,19 @@ removes that folder when the run is dead, so nothing is ever left half written. 
 formats.
 """
 
+import contextlib
 import os
 import uuid
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from easyvideor1.preprocess.errors import LeaseLostError
 from easyvideor1.schema.files import sync_entry
 
 
 class SealedFile:
-    """A file being written; `seal` gives it its name.
+    """A file being written; `seal` gives it its name. An error in its context discards it.
 
     Args:
         path: its name once it is sealed.
@@ -51,8 +54,22 @@ class SealedFile:
 
     def discard(self) -> None:
         """Drop the file."""
-        self.file.close()
         self._draft.unlink(missing_ok=True)
+        # Closing flushes, which fails again where the disk is full.
+        with contextlib.suppress(OSError):
+            self.file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self.discard()
 
 
 def _make_folder(folder: Path) -> None:
