@@ -4,19 +4,16 @@ Shared by all tasks; what the answer means is theirs. Every pattern runs in time
 Nothing here guesses: a text that does not state its answer raises `NoAnswer`.
 """
 
-import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 Parse = Callable[[str], T | None]
 
 MAX_STATED_CHARS = 8_000
 """From the end of a text: where a stated answer is looked for. It keeps hostile texts cheap."""
-MAX_JSON_STARTS = 32
-"""How many `{` and `[` are tried; a text of nothing but brackets would take quadratic time."""
 
 _THINK_OPEN = re.compile(r"<think(?:ing)?>", re.IGNORECASE)
 _THINK_CLOSE = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
@@ -37,6 +34,11 @@ class AnswerText:
     tagged: bool
     single: bool = False
     """Exactly one opening and one closing answer tag."""
+
+    @property
+    def searched(self) -> str:
+        """Where structured answers are looked for: all of a tag's content, else the tail."""
+        return self.text if self.tagged or self.text[:1] in ("{", "[") else self.tail
 
     @property
     def tail(self) -> str:
@@ -209,31 +211,3 @@ def unwrap(text: str) -> str:
         if text == before:
             break
     return text
-
-
-_JSON_START = re.compile(r"[{\[]")
-
-
-def json_values(text: str) -> Iterator[Any]:
-    """All JSON objects and arrays in prose or code fences, outermost first, in order.
-
-    NaN and Infinity, which JSON does not have, make a value unreadable.
-    """
-    position = 0
-    for _ in range(MAX_JSON_STARTS):
-        match = _JSON_START.search(text, position)
-        if match is None:
-            return
-        try:
-            value, position = _DECODER.raw_decode(text, match.start())
-        except (ValueError, RecursionError):
-            position = match.end()
-        else:
-            yield value
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)

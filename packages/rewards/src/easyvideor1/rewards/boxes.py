@@ -1,0 +1,409 @@
+r"""Boxes and tracks out of a text, their overlap, and the spaces their coordinates count in.
+
+A box is `[x1, y1, x2, y2]`, left, top, right, bottom. It is JSON (`[1, 2, 3, 4]`, `{"bbox_2d":
+[…]}`, `{"boxes": […]}`, `{"x1": …}`, lists of these), two corners "(x1,y1),(x2,y2)", four numbers
+in brackets, or any of these in a `<box>` tag. A track is a box for each of some seconds. A box
+whose right or bottom edge lies before its left or top edge makes the whole answer none.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from easyvideor1.rewards.assignment import best_sum
+from easyvideor1.rewards.config import CoordinateSpace, GroundingConfig, GroundingMean
+from easyvideor1.rewards.intervals import seconds_of
+from easyvideor1.rewards.json_in_text import find_json
+from easyvideor1.rewards.listed import all_listed, read_listed
+from easyvideor1.rewards.reading import AnswerText, NoAnswer, unwrap
+from easyvideor1.rewards.registry import GoldError
+from easyvideor1.schema.records import Sample
+
+Box = tuple[float, float, float, float]
+"""Left, top, right and bottom."""
+Track = dict[float, Box]
+"""Second to box."""
+
+MAX_COORDINATE = 1e9
+MAX_BOXES = 100
+"""In one answer about one image: to match them to gold boxes takes the third power of their number
+in steps."""
+
+
+# Overlap
+
+
+def box_iou(a: Box, b: Box) -> float:
+    """Area of the intersection over area of the union, 0 to 1."""
+    width = min(a[2], b[2]) - max(a[0], b[0])
+    height = min(a[3], b[3]) - max(a[1], b[1])
+    if width <= 0 or height <= 0:
+        return 0.0
+    overlap = width * height
+    union = (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - overlap
+    return min(1.0, overlap / union) if 0 < union < math.inf else 0.0
+
+
+def matched_iou(boxes: Sequence[Box], gold: Sequence[Box]) -> float:
+    """Sum of the IoUs of the best one-to-one match over the larger number of boxes, 0 to 1.
+
+    Boxes left out and boxes too many both cost.
+    """
+    if len(boxes) == len(gold) == 1:
+        return box_iou(boxes[0], gold[0])
+    if not boxes or not gold:
+        return 0.0
+    ious = [[box_iou(box, other) for other in gold] for box in boxes]
+    return min(1.0, best_sum(ious) / max(len(boxes), len(gold)))
+
+
+def track_iou(track: Mapping[float, Box], gold: Mapping[float, Box], mean: GroundingMean) -> float:
+    """Mean IoU of the boxes of the same second, 0 to 1; over which seconds, `mean` says.
+
+    A second that one of the two tracks does not have counts 0.
+    """
+    common = track.keys() & gold.keys()
+    match mean:
+        case GroundingMean.union:
+            num_seconds = len(track) + len(gold) - len(common)
+        case GroundingMean.gold:
+            num_seconds = len(gold)
+        case GroundingMean.common_keys:
+            num_seconds = len(common)
+    if num_seconds == 0:
+        return 0.0
+    return min(1.0, sum(box_iou(track[t], gold[t]) for t in common) / num_seconds)
+
+
+# Coordinate spaces
+
+
+def answer_space(sample: Sample, config: GroundingConfig) -> CoordinateSpace:
+    """The space in which a model writes the boxes of `sample`.
+
+    Raises:
+        GoldError: `extra["space"]` is none.
+    """
+    return _space(sample, "space", config.space)
+
+
+def in_answer_space(boxes: Iterable[Box], sample: Sample, config: GroundingConfig) -> Iterable[Box]:
+    """Gold boxes in the space of the answers.
+
+    Raises:
+        GoldError: a size that this takes is not in `extra`, or is none.
+    """
+    space = answer_space(sample, config)
+    gold_space = _space(sample, "gold_space", config.gold_space)
+    if space is gold_space:
+        return boxes
+    (to_width, to_height), (width, height) = _size(space, sample), _size(gold_space, sample)
+    return [
+        (
+            x1 * to_width / width,
+            y1 * to_height / height,
+            x2 * to_width / width,
+            y2 * to_height / height,
+        )
+        for x1, y1, x2, y2 in boxes
+    ]
+
+
+def track_in_answer_space(track: Track, sample: Sample, config: GroundingConfig) -> Track:
+    """A gold track in the space of the answers; see `in_answer_space`."""
+    boxes = in_answer_space(track.values(), sample, config)
+    return dict(zip(track, boxes, strict=True))
+
+
+def _space(sample: Sample, field: str, default: CoordinateSpace) -> CoordinateSpace:
+    name = sample.extra.get(field)
+    if name is None:
+        return default
+    try:
+        return CoordinateSpace(name)
+    except ValueError:
+        known = ", ".join(CoordinateSpace)
+        raise GoldError(sample, f"extra.{field} to be one of {known}, not {name!r}") from None
+
+
+_SIZE_FIELDS = {
+    CoordinateSpace.original_pixels: ("width", "height"),
+    CoordinateSpace.resized_pixels: ("resized_width", "resized_height"),
+}
+_SIDES = {CoordinateSpace.relative_1000: 1000.0, CoordinateSpace.relative_1: 1.0}
+
+
+def _size(space: CoordinateSpace, sample: Sample) -> tuple[float, float]:
+    """Width and height of the picture in the units of a space."""
+    if space in _SIDES:
+        return _SIDES[space], _SIDES[space]
+    width, height = (_side(sample, field, space) for field in _SIZE_FIELDS[space])
+    return width, height
+
+
+def _side(sample: Sample, field: str, space: CoordinateSpace) -> float:
+    side = sample.extra.get(field)
+    is_number = isinstance(side, int | float) and not isinstance(side, bool)
+    if not is_number or not 0 < side < math.inf:
+        raise GoldError(
+            sample,
+            f"extra.{field} to be the size in pixels, which boxes in {space.value} need, "
+            f"not {side!r}",
+        )
+    return float(side)
+
+
+# Boxes in a text
+
+
+def read_boxes(answer: AnswerText) -> list[Box]:
+    """The boxes that an answer states: as JSON, in `<box>` tags, or as coordinates in prose.
+
+    Raises:
+        NoAnswer: there is none, there are alternatives or too many, or one is malformed.
+    """
+    if tagged := _BOX_TAG.findall(answer.text[:MAX_TAGGED_CHARS]):
+        boxes = [box for content in tagged for box in _in_box_tag(content)]
+    else:
+        boxes = read_listed(answer, boxes_in_json, _in_prose)
+    if len(boxes) > MAX_BOXES:
+        raise NoAnswer(f"more than {MAX_BOXES} boxes")
+    return checked_boxes(boxes)
+
+
+B = TypeVar("B", bound=Iterable[Box])
+
+
+def checked_boxes(boxes: B) -> B:
+    """`boxes`, if they are sound.
+
+    Raises:
+        NoAnswer: a coordinate is out of range, or an edge lies on the wrong side of its opposite.
+    """
+    low, high = -MAX_COORDINATE, MAX_COORDINATE
+    for x1, y1, x2, y2 in boxes:
+        if not (low <= x1 <= x2 <= high and low <= y1 <= y2 <= high):
+            if all(low <= side <= high for side in (x1, y1, x2, y2)):
+                raise NoAnswer(f"the box {x1:g}, {y1:g}, {x2:g}, {y2:g} is inverted")
+            raise NoAnswer("coordinate out of range")
+    return boxes
+
+
+_BOX_KEYS = ("bbox_2d", "bbox", "box", "boxes", "bboxes", "bounding_box", "bounding_boxes")
+_EDGE_KEYS = (
+    ("x1", "y1", "x2", "y2"),
+    ("xmin", "ymin", "xmax", "ymax"),
+    ("x_min", "y_min", "x_max", "y_max"),
+    ("left", "top", "right", "bottom"),
+)
+
+
+def boxes_in_json(value: Any, depth: int = 4) -> list[Box] | None:
+    """The boxes in one of the JSON shapes that models and data sets write, else None.
+
+    `box_2d` is not read: its models write top before left.
+
+    Args:
+        value: the JSON value.
+        depth: how many objects may stand within each other.
+
+    Raises:
+        NoAnswer: a text in it states alternatives.
+    """
+    if isinstance(value, dict):
+        if depth == 0:
+            return None
+        fields = {str(key).strip().lower(): item for key, item in value.items()}
+        for key in _BOX_KEYS:
+            if key in fields:
+                return boxes_in_json(fields[key], depth - 1)
+        for edges in _EDGE_KEYS:
+            if all(edge in fields for edge in edges):
+                box = _box([fields[edge] for edge in edges])
+                return [box] if box else None
+        return None
+    if isinstance(value, str):
+        return _in_prose(value)
+    if not isinstance(value, list):
+        return None
+    if box := _box(value):
+        return [box]
+    boxes: list[Box] = []
+    for item in value:
+        if box := _box(item):
+            boxes.append(box)
+        elif isinstance(item, dict) and (some := boxes_in_json(item, depth)):
+            boxes += some
+        else:
+            return None
+    return boxes
+
+
+_NUMERIC = (int, float)
+
+
+def _box(value: Any) -> Box | None:
+    """A list of four numbers, or of two corners, as the one box it is."""
+    if not isinstance(value, list):
+        return None
+    if len(value) == 2 and all(isinstance(item, list) and len(item) == 2 for item in value):
+        value = [*value[0], *value[1]]
+    if len(value) != 4:
+        return None
+    x1, y1, x2, y2 = value
+    if not (
+        type(x1) in _NUMERIC
+        and type(y1) in _NUMERIC
+        and type(x2) in _NUMERIC
+        and type(y2) in _NUMERIC
+    ):
+        return _of(value) if all(map(_is_number, value)) else None
+    return x1, y1, x2, y2
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, str):
+        return _ONE_NUMBER.fullmatch(value.strip()) is not None
+    return type(value) in _NUMERIC and abs(value) <= MAX_COORDINATE
+
+
+MAX_TAGGED_CHARS = 20_000
+"""Of a text, where `<box>` tags are looked for."""
+_BOX_TAG = re.compile(
+    r"(?:<(?:bbox|box)>|<\|box_start\|>)([^<]{0,2000})(?:</(?:bbox|box)>|<\|box_end\|>)",
+    re.IGNORECASE,
+)
+_NUMBER = r"[-+]?\d{1,9}(?:\.\d{1,30})?"
+_ONE_NUMBER = re.compile(_NUMBER)
+_COMMA = r"\s{0,3}[,，]\s{0,3}"
+_OPEN, _CLOSE = r"[(（\[]\s{0,3}", r"\s{0,3}[)）\]]"
+_CORNERS = re.compile(
+    rf"{_OPEN}({_NUMBER}){_COMMA}({_NUMBER}){_CLOSE}\s{{0,3}}(?:,|，|and\b|to\b|-|–|→|至|到)?\s{{0,3}}"
+    rf"{_OPEN}({_NUMBER}){_COMMA}({_NUMBER}){_CLOSE}"
+)
+_FOUR = re.compile(rf"{_OPEN}{_COMMA.join([f'({_NUMBER})'] * 4)}{_CLOSE}")
+_EDGES = [
+    re.compile(
+        r"[\s,;]{1,5}".join(rf"\b{edge}\b\s{{0,2}}[=:]\s{{0,2}}({_NUMBER})" for edge in edges),
+        re.IGNORECASE,
+    )
+    for edges in _EDGE_KEYS
+]
+_BARE = re.compile(rf"({_NUMBER})(?:(?:{_COMMA}|\s{{1,3}})({_NUMBER})){{3}}")
+
+
+def _in_prose(text: str) -> list[Box] | None:
+    """The boxes that a text states as coordinates, else None.
+
+    Raises:
+        NoAnswer: it states alternatives.
+    """
+    if len(text) <= 200 and _BARE.fullmatch(bare := unwrap(text)):
+        return [_of(_ONE_NUMBER.findall(bare))]
+    for pattern in (_CORNERS, _FOUR, *_EDGES):
+        if matches := list(pattern.finditer(text)):
+            return all_listed(text, [([_of(match.groups())], *match.span()) for match in matches])
+    return None
+
+
+def _in_box_tag(text: str) -> list[Box]:
+    """The boxes in a `<box>` tag.
+
+    Raises:
+        NoAnswer: there is none.
+    """
+    in_json = (boxes_in_json(found.value) for found in find_json(text))
+    boxes = next((boxes for boxes in in_json if boxes), None) or _in_prose(text)
+    if boxes is None:
+        raise NoAnswer("a box tag without a box")
+    return boxes
+
+
+def _of(numbers: Iterable[str | float]) -> Box:
+    x1, y1, x2, y2 = map(float, numbers)
+    return x1, y1, x2, y2
+
+
+# Tracks
+
+
+_TIME_KEYS = ("time", "timestamp", "second", "seconds", "t")
+
+
+def track_in_json(value: Any) -> Track | None:
+    """The track in one of the JSON shapes that models and data sets write, else None.
+
+    The shapes are `{"0": box, "1": box}` and `[{"time": 0, "bbox_2d": box}, …]`, each alone or as
+    `boxes` of an object. Keys are times in any form: "3", "3.0" and "00:03" are the same second.
+
+    Raises:
+        NoAnswer: a second has two boxes, or a box is malformed.
+    """
+    if isinstance(value, dict):
+        named = [item for key, item in value.items() if _plain(key) in _BOX_KEYS]
+        if named:
+            value = named[0]
+    if isinstance(value, dict):
+        return _track(value.items())
+    if isinstance(value, list) and all(isinstance(item, dict) for item in value):
+        return _track((_time_in(item), item) for item in value)
+    return None
+
+
+def _plain(key: Any) -> str:
+    return str(key).strip().lower()
+
+
+def _time_in(fields: dict) -> Any:
+    times = [item for key, item in fields.items() if _plain(key) in _TIME_KEYS]
+    return times[0] if len(times) == 1 else None
+
+
+def _track(pairs: Iterable[tuple[Any, Any]]) -> Track | None:
+    track: Track = {}
+    for time, item in pairs:
+        second, box = _second(time), _box(item)
+        if box is None:
+            boxes = boxes_in_json(item)
+            box = boxes[0] if boxes and len(boxes) == 1 else None
+        if second is None or box is None:
+            return None
+        if track.setdefault(second, box) != box:
+            raise NoAnswer(f"second {second:g} has two boxes")
+    checked_boxes(track.values())
+    return track
+
+
+def _second(time: Any) -> float | None:
+    """The second that a key or a time field means, to the millisecond."""
+    if isinstance(time, str) and len(time) <= MAX_TIME_CHARS:
+        return _second_of_text(time)
+    second = seconds_of(time)
+    return round(second, 3) if second is not None and math.isfinite(second) else None
+
+
+MAX_TIME_CHARS = 40
+
+
+@lru_cache(maxsize=8192)
+def _second_of_text(text: str) -> float | None:
+    """Cached, as the keys of all tracks are much the same."""
+    second = seconds_of(text)
+    return None if second is None else round(second, 3)
+
+
+def track_as_json(track: Mapping[float, Box]) -> dict[str, list[float]]:
+    """A track in the shape the instruction asks for, by second."""
+    return {_key(second): [*box] for second, box in track.items()}
+
+
+@lru_cache(maxsize=8192)
+def _key(second: float) -> str:
+    return str(int(second)) if second.is_integer() else repr(second)
+
+
+def track_of(value: Mapping[str, list[float]]) -> Track:
+    """The track that `track_as_json` wrote."""
+    return {float(second): (x1, y1, x2, y2) for second, (x1, y1, x2, y2) in value.items()}
