@@ -10,15 +10,15 @@ from PIL import Image
 from transformers import Qwen2VLImageProcessor, Qwen3VLVideoProcessor
 from transformers.image_utils import PILImageResampling, SizeDict
 
-from easyvideor1.preprocess import decode as decode_module
 from easyvideor1.preprocess import decode_counter
 from easyvideor1.preprocess.clip import Clip
 from easyvideor1.preprocess.config import DecodeConfig, Decoder
 from easyvideor1.preprocess.decode import decode
-from easyvideor1.preprocess.decoders import clean_rate, open_source
+from easyvideor1.preprocess.decoders import open_source
 from easyvideor1.preprocess.errors import DecodeError
 from easyvideor1.preprocess.geometry import video_volume_limits
 from easyvideor1.preprocess.rules import FamilyRules
+from easyvideor1.preprocess.scan import clean_rate
 from easyvideor1.schema.budget import FrameBudget
 from easyvideor1.schema.records import Media, MediaKind
 from tests.media import REAL_CLIPS, frame_list, image, moving_colours, real_clip, video, write_video
@@ -108,7 +108,7 @@ def test_video_pixels_are_those_of_the_hugging_face_processor(
 ) -> None:
     clip = decode(video(real_clip(name)), budget, rules, decode_config)
     source = open_source(video(real_clip(name)), decode_config.decoder.value)
-    frames = source.read(clip.metadata.frame_indices)
+    frames = torch.stack([frame for _, frame in source.read(clip.metadata.frame_indices)])
     smallest, largest = video_volume_limits(len(frames), budget)
     expected = Qwen3VLVideoProcessor().resize(
         frames[None],
@@ -153,15 +153,6 @@ def test_metadata_say_where_the_frames_are_from(
     assert metadata.decoder == decode_config.decoder.value
     assert metadata.decoder_version
     assert clip.frames.flags.c_contiguous
-
-
-def test_frames_are_the_same_however_they_are_split_into_blocks(
-    decode_config: DecodeConfig, rules: FamilyRules, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    media, budget = video(real_clip("bikes.mp4")), FrameBudget(fps=3.0)
-    whole = decode(media, budget, rules, decode_config)
-    monkeypatch.setattr(decode_module, "BLOCK_BYTES", 3 * 272 * 640 * 4)
-    assert_same(whole, decode(media, budget, rules, decode_config))
 
 
 def test_an_image_is_turned_as_its_exif_data_say(rules: FamilyRules, tmp_path: Path) -> None:

@@ -24,13 +24,15 @@ class ClipMetadata:
     source_fps: float
     """Average rate of the source; of an image, 1."""
     frame_indices: tuple[int, ...]
-    """[T] in the whole source, also when the sample shows a span of it."""
+    """[T] of the frames shown, in the whole source, also when the sample shows a span of it. They
+    do not descend; a frame that is displayed for long may occur more than once."""
     timestamps_s: tuple[float, ...]
-    """[T] frame_indices / source_fps: seconds from the first frame of the source."""
+    """[T] seconds from the first frame of the source. At a constant rate frame_indices over
+    source_fps."""
     sample_fps: float
     """Frames shown per second of the span."""
     total_frames: int
-    """Of the whole source."""
+    """Of the whole source; those that can be decoded."""
     duration_s: float
     """Of the whole source."""
     width: int
@@ -38,8 +40,12 @@ class ClipMetadata:
     height: int
     """Of the source, in pixels, as it is displayed."""
     decoder: str
-    """`torchcodec`, `pyav` or `pillow`."""
+    """`torchcodec`, `torchcodec:cuda`, `pyav` or `pillow`."""
     decoder_version: str
+    snapped: bool = False
+    """Whether key frames stand in for the frames that the sampling rule chose."""
+    repairs: tuple[str, ...] = ()
+    """What is unusual or wrong about the source and how it was read, a sentence each."""
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON-serialisable values."""
@@ -48,13 +54,8 @@ class ClipMetadata:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "ClipMetadata":
         """The inverse of `as_dict`, also after a trip through JSON."""
-        return cls(
-            **values
-            | {
-                "frame_indices": tuple(values["frame_indices"]),
-                "timestamps_s": tuple(values["timestamps_s"]),
-            }
-        )
+        sequences = ("frame_indices", "timestamps_s", "repairs")
+        return cls(**values | {name: tuple(values.get(name, ())) for name in sequences})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +64,8 @@ class Clip:
 
     kind: MediaKind
     frames: np.ndarray = field(repr=False)
-    """uint8 [T, 3, H, W] RGB, C-contiguous; may be a read-only view of a mapped cache file."""
+    """uint8 [T, 3, H, W] RGB, C-contiguous; may be a view of a mapped cache file, then read-only,
+    or of memory shared with a decoder process."""
     metadata: ClipMetadata
     key: str = ""
     """Cache key, also the media uuid for the engine's encoder cache."""

@@ -1,57 +1,81 @@
 """From a medium and a budget to frames with metadata: the one definition, cached or on the fly.
 
 Sampling and target size are computed before any frame is decoded; only sampled frames are decoded,
-a block at a time, and resized as the model's processor would. Keys and the cache are elsewhere.
+one at a time, and resized as the model's processor would. Keys and the cache are elsewhere.
 """
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from easyvideor1.preprocess import decode_counter
 from easyvideor1.preprocess.clip import Clip, ClipMetadata
-from easyvideor1.preprocess.config import DecodeConfig
-from easyvideor1.preprocess.decoders import FrameSource, decoder_for, decoder_version, open_source
+from easyvideor1.preprocess.config import DecodeConfig, Device
+from easyvideor1.preprocess.decoders import (
+    FrameSource,
+    check_device,
+    decoder_for,
+    decoder_version,
+    open_source,
+)
 from easyvideor1.preprocess.errors import DecodeError
 from easyvideor1.preprocess.geometry import resize_shape
-from easyvideor1.preprocess.resize import resize_frames
+from easyvideor1.preprocess.images import read_image
+from easyvideor1.preprocess.resize import resize_frames, resize_image
 from easyvideor1.preprocess.rules import FamilyRules
-from easyvideor1.preprocess.sampling import FrameSelection, select_frames
-from easyvideor1.schema.budget import FrameBudget
+from easyvideor1.preprocess.sampling import select_frames
+from easyvideor1.preprocess.scan import FrameIndex
+from easyvideor1.preprocess.video import EndsEarlyError
+from easyvideor1.schema.budget import FrameBudget, Snap
 from easyvideor1.schema.records import Media, MediaKind
 
-if TYPE_CHECKING:
-    from torch import Tensor
+DECODE_VERSION = 2
+"""Part of every cache key: raise it when the same file gives other frames."""
 
-DECODE_VERSION = 1
-"""Part of every cache key: raise it when the same frames give other pixels."""
-
-BLOCK_BYTES = 64 * 1024 * 1024
-"""Full-size frames held at once. Blocks keep long clips of large frames out of memory."""
+Allocate = Callable[[tuple[int, int, int, int]], np.ndarray]
+"""Makes an uint8 array of a shape."""
 
 
-def decode(media: Media, budget: FrameBudget, rules: FamilyRules, config: DecodeConfig) -> Clip:
+def _in_this_process(shape: tuple[int, int, int, int]) -> np.ndarray:
+    return np.empty(shape, np.uint8)
+
+
+def decode(
+    media: Media,
+    budget: FrameBudget,
+    rules: FamilyRules,
+    config: DecodeConfig,
+    *,
+    allocate: Allocate = _in_this_process,
+) -> Clip:
     """Decode, sample and resize one medium. Every call is counted (`decode_counter`).
+
+    Damage that FFmpeg covers up within a frame is noticed only in a process apart (`killable`).
 
     Args:
         media: an image, a video, a span of one, or a list of frame files.
         budget: how many frames and pixels it may cost.
         rules: of the model family that will see it.
-        config: which decoder to use.
+        config: which decoder to use, and where.
+        allocate: makes the array for the frames.
 
     Raises:
-        DecodeError: if the medium gives no frames, or not those it announces.
+        DecodeError: if the medium gives no frames, or too few of those it announces.
+        UserError: if the decoder or the device cannot be had here.
     """
     decode_counter.count()
-    name = media_name(media)
     decoder = decoder_for(media, config.decoder)
+    check_device(config.device, decoder)
     try:
-        return _decode(open_source(media, decoder), media, budget, rules)
+        if media.kind is MediaKind.image:
+            return _decode_image(media, budget, rules, allocate)
+        source = open_source(media, decoder, config.device)
+        name = f"{decoder}:cuda" if _is_on_gpu(decoder, config.device) else decoder
+        return _decode_video(source, media, budget, rules, name, allocate)
     # Damaged files make FFmpeg (through two libraries) and Pillow raise almost anything.
     except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise DecodeError(name, reason[:500]) from error
+        raise DecodeError(media_name(media), _reason(error)) from error
 
 
 def media_name(media: Media) -> str:
@@ -63,56 +87,143 @@ def media_name(media: Media) -> str:
     return f"{name} from {media.start_s or 0.0:g} s to {end}"
 
 
-def _decode(source: FrameSource, media: Media, budget: FrameBudget, rules: FamilyRules) -> Clip:
-    is_image = media.kind is MediaKind.image
-    selection = _select(source, media, budget, rules)
+def _reason(error: Exception) -> str:
+    """In one line; of an error of the system without its number and path, which is named anyway."""
+    text = getattr(error, "strerror", None) or str(error)
+    return " ".join(text.split())[:500] or type(error).__name__
+
+
+def _is_on_gpu(decoder: str, device: Device) -> bool:
+    return device is Device.cuda and decoder == "torchcodec"
+
+
+def _decode_image(
+    media: Media, budget: FrameBudget, rules: FamilyRules, allocate: Allocate
+) -> Clip:
+    image, notes = read_image(media.path)
     height, width = resize_shape(
-        source.height,
-        source.width,
-        num_frames=None if is_image else len(selection.indices),
-        budget=budget,
-        rules=rules,
+        image.height, image.width, num_frames=None, budget=budget, rules=rules
     )
-    frames = np.empty((len(selection.indices), 3, height, width), np.uint8)
-    filled = 0
-    for block in _blocks(source, selection):
-        resized = resize_frames(block, height, width, budget.convention)
-        frames[filled : filled + len(block)] = resized.numpy()
-        filled += len(block)
-    return Clip(kind=media.kind, frames=frames, metadata=_metadata(source, selection))
+    frames = allocate((1, 3, height, width))
+    frames[0] = resize_image(image, height, width, budget.convention).transpose(2, 0, 1)
+    metadata = ClipMetadata(
+        source_fps=1.0,
+        frame_indices=(0,),
+        timestamps_s=(0.0,),
+        sample_fps=1.0,
+        total_frames=1,
+        duration_s=1.0,
+        width=image.width,
+        height=image.height,
+        decoder="pillow",
+        decoder_version=decoder_version("pillow"),
+        repairs=notes,
+    )
+    return Clip(kind=media.kind, frames=frames, metadata=metadata)
 
 
-def _select(
-    source: FrameSource, media: Media, budget: FrameBudget, rules: FamilyRules
-) -> FrameSelection:
-    if media.kind is MediaKind.image:
-        return FrameSelection(indices=(0,), timestamps_s=(0.0,), sample_fps=1.0)
-    return select_frames(
-        total_frames=source.total_frames,
-        source_fps=source.fps,
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Selection:
+    """Frames to be shown, by their positions in the source, and when."""
+
+    positions: list[int]
+    timestamps_s: tuple[float, ...]
+    sample_fps: float
+    snapped: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def _decode_video(
+    source: FrameSource,
+    media: Media,
+    budget: FrameBudget,
+    rules: FamilyRules,
+    decoder: str,
+    allocate: Allocate,
+) -> Clip:
+    while True:
+        selection = _select(source.index, media, budget, rules)
+        height, width = resize_shape(
+            source.height,
+            source.width,
+            num_frames=len(selection.positions),
+            budget=budget,
+            rules=rules,
+        )
+        frames = allocate((len(selection.positions), 3, height, width))
+        try:
+            shown = _read_into(frames, source, selection.positions, budget)
+        except EndsEarlyError:
+            continue
+        metadata = _metadata(source, selection, shown, decoder)
+        return Clip(kind=media.kind, frames=frames, metadata=metadata)
+
+
+def _read_into(
+    frames: np.ndarray, source: FrameSource, positions: list[int], budget: FrameBudget
+) -> list[int]:
+    """Fill `frames`; returns which frames of the source are shown in them."""
+    import torch
+
+    _, _, height, width = frames.shape
+    target = torch.from_numpy(frames)
+    shown = []
+    for number, (position, frame) in enumerate(source.read(positions)):
+        target[number].copy_(resize_frames(frame[None], height, width, budget.convention)[0])
+        shown.append(position)
+    return shown
+
+
+def _select(index: FrameIndex, media: Media, budget: FrameBudget, rules: FamilyRules) -> _Selection:
+    chosen = select_frames(
+        total_frames=len(index),
+        source_fps=index.fps,
         budget=budget,
         rules=rules,
         start_s=media.start_s,
         end_s=media.end_s,
     )
+    exact = _Selection(
+        positions=index.shown_at(chosen.indices),
+        timestamps_s=chosen.timestamps_s,
+        sample_fps=chosen.sample_fps,
+    )
+    return exact if budget.snap is Snap.exact else _snap(exact, index, media)
 
 
-def _blocks(source: FrameSource, selection: FrameSelection) -> Iterator["Tensor"]:
-    size = max(1, BLOCK_BYTES // (3 * source.height * source.width))
-    for start in range(0, len(selection.indices), size):
-        yield source.read(selection.indices[start : start + size])
+def _snap(exact: _Selection, index: FrameIndex, media: Media) -> _Selection:
+    """The key frames nearest to the chosen frames; fewer, where two have the same."""
+    keys = index.nearest_keys(exact.timestamps_s, media.start_s, media.end_s)
+    if not keys:
+        return _Selection(
+            positions=exact.positions,
+            timestamps_s=exact.timestamps_s,
+            sample_fps=exact.sample_fps,
+            notes=("has no key frame to snap to: the very frames are shown",),
+        )
+    return _Selection(
+        positions=keys,
+        timestamps_s=tuple(index.times_s[keys].tolist()),
+        sample_fps=exact.sample_fps * len(keys) / len(exact.positions),
+        snapped=True,
+    )
 
 
-def _metadata(source: FrameSource, selection: FrameSelection) -> ClipMetadata:
+def _metadata(
+    source: FrameSource, selection: _Selection, shown: list[int], decoder: str
+) -> ClipMetadata:
+    index = source.index
     return ClipMetadata(
-        source_fps=source.fps,
-        frame_indices=selection.indices,
+        source_fps=index.fps,
+        frame_indices=tuple(shown),
         timestamps_s=selection.timestamps_s,
         sample_fps=selection.sample_fps,
-        total_frames=source.total_frames,
-        duration_s=source.total_frames / source.fps,
+        total_frames=len(index),
+        duration_s=len(index) / index.fps,
         width=source.width,
         height=source.height,
-        decoder=source.decoder,
-        decoder_version=decoder_version(source.decoder),
+        decoder=decoder,
+        decoder_version=decoder_version(decoder),
+        snapped=selection.snapped,
+        repairs=(*source.repairs, *selection.notes),
     )

@@ -1,0 +1,366 @@
+"""Which frames a source has and when they are shown; of a video file without decoding it.
+
+One pass of PyAV over the packets of a file gives a `FrameIndex`. Both video decoders read by it,
+so both have the same idea of the frames. What a container says wrongly or unusually is a note.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from av import Packet
+    from av.container import InputContainer
+    from av.stream import Stream
+    from av.video.stream import VideoStream
+
+DURATION_SLACK_S = 1.0
+"""By how much the announced duration may exceed that of the frames without a note."""
+
+UNTIMED_FORMATS = {"mpeg", "h264", "hevc", "vvc", "m4v", "mpegvideo", "obu"}
+"""FFmpeg's names of containers, program and elementary streams, that give no frame its own time."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FrameIndex:
+    """The N frames of a source in the order they are shown.
+
+    Example: of a file of two frames at 25 fps, FrameIndex(pts=[0, 512], durations=[512, 512],
+    keys=[0], key_dts=[-512], time_base=Fraction(1, 12800), fps=25.0)
+    """
+
+    pts: np.ndarray
+    """int64 [N] ascending times in units of `time_base`."""
+    durations: np.ndarray
+    """int64 [N]"""
+    keys: np.ndarray
+    """int64 [K] positions of the key frames among the N."""
+    key_dts: np.ndarray
+    """int64 [K] times at which the key frames are to be decoded."""
+    time_base: Fraction
+    fps: float
+    """Average over the whole source."""
+    is_timed: bool = True
+    """Whether a frame is known by its time. If not, frames are counted from the beginning."""
+    stream: int = 0
+    """Of the container's streams, the one that is shown."""
+    seeks_by_dts: bool = False
+    """Whether the container is searched by decoding time."""
+    other_pts: frozenset[int] = frozenset()
+    """Times of packets that are no frames to be shown: cut off by an edit list, or damaged."""
+    notes: tuple[str, ...] = field(default=())
+
+    def __len__(self) -> int:
+        """Number of frames."""
+        return len(self.pts)
+
+    @property
+    def times_s(self) -> np.ndarray:
+        """[N] seconds from the first frame."""
+        return (self.pts - self.pts[0]) * float(self.time_base)
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether each frame lies within half a frame of its place at the average rate."""
+        nominal_s = np.arange(len(self)) / self.fps
+        return bool(np.abs(self.times_s - nominal_s).max() < 0.5 / self.fps)
+
+    def shown_at(self, indices: Sequence[int]) -> list[int]:
+        """Positions of the frames displayed at the times indices / fps.
+
+        At a constant rate those are the indices themselves, whatever the rounding of the times.
+        """
+        if self.is_constant:
+            return list(indices)
+        # A time may be rounded by half a unit, also upwards.
+        begins_s = self.times_s - 0.5 * float(self.time_base)
+        shown = np.searchsorted(begins_s, np.asarray(indices) / self.fps, side="right") - 1
+        return [int(position) for position in shown.clip(0)]
+
+    def nearest_keys(
+        self, times_s: Sequence[float], start_s: float | None, end_s: float | None
+    ) -> list[int]:
+        """Positions of the key frames of a span that are nearest to some times, each once.
+
+        Empty if the span has none, or if frames are counted: then there is nothing to jump to.
+        """
+        if not self.is_timed:
+            return []
+        keys_s = self.times_s[self.keys]
+        # Rounded as the span of the sampling rule is: 0.1 s may be 0.10000000000000002.
+        inside = np.round(keys_s, 6) >= (start_s or 0.0)
+        if end_s is not None:
+            inside &= np.round(keys_s, 6) <= end_s
+        keys, keys_s = self.keys[inside], keys_s[inside]
+        if not len(keys):
+            return []
+        after = np.searchsorted(keys_s, times_s).clip(0, len(keys) - 1)
+        before = (after - 1).clip(0)
+        is_earlier_nearer = np.abs(keys_s[before] - times_s) <= np.abs(keys_s[after] - times_s)
+        return [int(key) for key in np.unique(keys[np.where(is_earlier_nearer, before, after)])]
+
+    def first(self, count: int) -> "FrameIndex":
+        """The index of a source that ends after `count` frames."""
+        is_kept = self.keys < count
+        pts, durations = self.pts[:count], self.durations[:count]
+        return replace(
+            self,
+            pts=pts,
+            durations=durations,
+            keys=self.keys[is_kept],
+            key_dts=self.key_dts[is_kept],
+            fps=_average_fps(pts, durations, self.time_base) or self.fps,
+        )
+
+    def counted(self) -> "FrameIndex":
+        """The same frames at even distances, to be told apart by their number alone."""
+        return replace(
+            evenly_spaced(len(self), self.fps),
+            keys=np.zeros(1, np.int64),
+            key_dts=np.zeros(1, np.int64),
+            is_timed=False,
+            stream=self.stream,
+            notes=self.notes,
+        )
+
+    def rate_notes(self) -> tuple[str, ...]:
+        """A note on a rate that varies."""
+        if self.is_constant:
+            return ()
+        gaps_s = np.diff(self.times_s)
+        return (
+            f"variable frame rate: frames follow after {gaps_s.min():.3g} to {gaps_s.max():.3g} s; "
+            "at each sampled time the frame displayed then is shown",
+        )
+
+
+def evenly_spaced(count: int, fps: float) -> FrameIndex:
+    """The index of `count` pictures at a constant rate, each of which can be read alone."""
+    positions = np.arange(count)
+    return FrameIndex(
+        pts=positions,
+        durations=np.ones(count, np.int64),
+        keys=positions,
+        key_dts=positions,
+        time_base=1 / Fraction(fps),
+        fps=fps,
+    )
+
+
+def clean_rate(fps: float) -> float:
+    """`fps` without the noise of its computation, e.g. 12.0 for 12.000000000000002.
+
+    Noise would let the number of frames, which is truncated, differ by one between decoders. All
+    usual rates, 30000/1001 included, have small denominators and come out exactly.
+    """
+    return float(Fraction(fps).limit_denominator(10_000))
+
+
+def url(path: str) -> str:
+    """A path as FFmpeg's libraries take it: without this, `12:30.mp4` would be of protocol 12."""
+    return f"file:{path}"
+
+
+def open_container(path: str) -> "InputContainer":
+    """The container at `path`; its tags may be in any encoding."""
+    import av
+
+    return av.open(url(path), metadata_errors="ignore")
+
+
+def video_stream(container: "InputContainer") -> "VideoStream":
+    """The stream to show.
+
+    Raises:
+        ValueError: if there is none; the cover picture of a sound file does not count.
+    """
+    stream = container.streams.best("video")
+    if stream is None:
+        raise ValueError("no video stream")
+    if _is_cover(stream):
+        raise ValueError("no video stream, only a cover picture")
+    if stream.time_base is None:
+        raise ValueError("no time base")
+    return stream  # type: ignore[return-value]
+
+
+def scan(path: str) -> FrameIndex:
+    """The frames of a video file.
+
+    Raises:
+        ValueError: if the file has no video or no frames; and FFmpeg's errors.
+    """
+    with open_container(path) as container:
+        stream = video_stream(container)
+        packets = _Packets.read(container, stream)
+        notes = (*packets.notes, *_format_notes(container, stream))
+        if packets.num_untimed or _is_untimed(container, stream):
+            return _count(packets, stream, notes)
+        notes += _announcement_notes(container, stream, packets)
+        return _by_time(packets, container, stream, notes)
+
+
+@dataclass(kw_only=True, slots=True)
+class _Packets:
+    """Of one stream, in the order they are stored; each is a frame, as far as a container knows."""
+
+    pts: list[int] = field(default_factory=list)
+    dts: list[int] = field(default_factory=list)
+    durations: list[int] = field(default_factory=list)
+    is_key: list[bool] = field(default_factory=list)
+    other_pts: set[int] = field(default_factory=set)
+    num_packets: int = 0
+    num_damaged: int = 0
+    num_untimed: int = 0
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, container: "InputContainer", stream: "VideoStream") -> "_Packets":
+        from av.error import FFmpegError
+
+        packets = cls()
+        try:
+            for packet in container.demux(stream):
+                # The last one is empty: it would make a decoder give out what it holds.
+                if packet.size:
+                    packets._add(packet)
+        except FFmpegError as error:
+            packets.notes = (f"cannot be read to its end: {error.strerror}",)
+        if not packets.num_packets:
+            raise ValueError("no video packets")
+        return packets
+
+    def _add(self, packet: "Packet") -> None:
+        self.num_packets += 1
+        self.num_untimed += packet.pts is None
+        time = packet.pts if packet.pts is not None else packet.dts
+        if packet.is_discard or packet.is_corrupt:
+            self.num_damaged += packet.is_corrupt
+            if time is not None:
+                self.other_pts.add(time)
+            return
+        self.pts.append(0 if time is None else time)
+        self.dts.append(self.pts[-1] if packet.dts is None else packet.dts)
+        self.durations.append(packet.duration or 0)
+        self.is_key.append(packet.is_keyframe)
+
+
+def _by_time(
+    packets: _Packets,
+    container: "InputContainer",
+    stream: "VideoStream",
+    notes: tuple[str, ...],
+) -> FrameIndex:
+    assert stream.time_base is not None
+    if not packets.pts:
+        raise ValueError("no intact video packets")
+    pts, order = np.unique(np.array(packets.pts, np.int64), return_index=True)
+    durations = np.array(packets.durations, np.int64)[order]
+    if len(pts) > 1:
+        durations[durations <= 0] = int(np.median(np.diff(pts)))
+    keys = np.flatnonzero(np.array(packets.is_key)[order])
+    fps = _average_fps(pts, durations, stream.time_base) or _announced_rate(stream)
+    if not fps:
+        if len(pts) > 1:
+            raise ValueError("no frame rate")
+        fps = 1.0  # a single frame has none, and needs none
+    return FrameIndex(
+        pts=pts,
+        durations=durations,
+        keys=keys,
+        key_dts=np.array(packets.dts, np.int64)[order][keys],
+        time_base=stream.time_base,
+        fps=fps,
+        stream=stream.index,
+        seeks_by_dts=container.format.name == "mpegts",
+        other_pts=frozenset(packets.other_pts - set(packets.pts)),
+        notes=notes,
+    )
+
+
+def _count(packets: _Packets, stream: "VideoStream", notes: tuple[str, ...]) -> FrameIndex:
+    assert stream.time_base is not None
+    # Also damaged packets: whatever comes out of the decoder has a number.
+    count = packets.num_packets
+    fps = None
+    if not packets.num_untimed:
+        pts, order = np.unique(np.array(packets.pts, np.int64), return_index=True)
+        durations = np.array(packets.durations, np.int64)[order]
+        fps = _average_fps(pts, durations, stream.time_base)
+    fps = fps or _announced_rate(stream)
+    if not fps:
+        raise ValueError("no frame rate")
+    note = f"gives no frame a time of its own: frames are counted, at {fps:g} a second"
+    index = evenly_spaced(count, fps).counted()
+    return replace(index, stream=stream.index, notes=(*notes, note))
+
+
+def _average_fps(pts: np.ndarray, durations: np.ndarray, time_base: Fraction) -> float | None:
+    duration_s = int((pts + durations).max() - pts[0]) * float(time_base)
+    return clean_rate(len(pts) / duration_s) if duration_s > 0 else None
+
+
+def _announced_rate(stream: "VideoStream") -> float | None:
+    rate = stream.average_rate or stream.guessed_rate
+    return float(rate) if rate else None
+
+
+def _is_untimed(container: "InputContainer", stream: "VideoStream") -> bool:
+    name = container.format.name
+    # AVI numbers frames as they are stored; with B-frames that is not as they are shown.
+    return name in UNTIMED_FORMATS or (name == "avi" and stream.codec_context.has_b_frames)
+
+
+def _format_notes(container: "InputContainer", stream: "VideoStream") -> tuple[str, ...]:
+    notes: list[str] = []
+    count = sum(not _is_cover(other) for other in container.streams.video)
+    if count > 1:
+        notes.append(f"has {count} video streams, of which number {stream.index} is shown")
+    shape = stream.sample_aspect_ratio
+    if shape and shape != 1:
+        notes.append(
+            f"its pixels are {shape.numerator}:{shape.denominator} wide; shown as they are stored"
+        )
+    if _has_alpha(stream):
+        notes.append("its alpha channel is not applied")
+    return tuple(notes)
+
+
+def _is_cover(stream: "Stream") -> bool:
+    from av.stream import Disposition
+
+    return bool(stream.disposition & Disposition.attached_pic)
+
+
+def _has_alpha(stream: "VideoStream") -> bool:
+    if stream.metadata.get("alpha_mode") == "1":
+        return True
+    # FFmpeg's GIF decoder lays the frames on white itself.
+    is_gif = stream.codec_context.name == "gif"
+    return bool(
+        stream.pix_fmt and not is_gif and any(part.is_alpha for part in stream.format.components)
+    )
+
+
+def _announcement_notes(
+    container: "InputContainer", stream: "VideoStream", packets: _Packets
+) -> tuple[str, ...]:
+    """What the header promises beyond what is there, and what is there but damaged."""
+    assert stream.time_base is not None
+    notes: tuple[str, ...] = ()
+    if packets.num_damaged:
+        notes = (f"{packets.num_damaged} frames are damaged in the file and left out",)
+    if stream.frames > packets.num_packets:
+        return (f"announces {stream.frames} frames, holds {packets.num_packets}", *notes)
+    if stream.frames or container.duration is None or not packets.pts:
+        return notes
+    end = max(time + length for time, length in zip(packets.pts, packets.durations, strict=True))
+    # Containers differ in whether a duration counts from 0 or from the first frame.
+    end_s = max(end, end - min(packets.pts)) * float(stream.time_base)
+    announced_s = container.duration / 1e6
+    if announced_s > end_s + DURATION_SLACK_S:
+        return (f"announces {announced_s:.2f} s, its video ends after {end_s:.2f} s", *notes)
+    return notes
