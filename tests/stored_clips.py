@@ -13,13 +13,34 @@ from easyvideor1.preprocess.config import CacheConfig, CacheFormat
 from easyvideor1.preprocess.frame_cache import StoredClip
 from easyvideor1.preprocess.keys import key_of
 from easyvideor1.schema.records import MediaKind
+from tests.media import moving_colours
 
 
-def stored_clip(number: int, *, num_frames: int = 4, height: int = 64, width: int = 96):
-    """Clip `number` of an endless series; the same number gives the same clip."""
-    settings = {"number": number}
-    rng = np.random.default_rng(number)
-    frames = rng.integers(0, 256, (num_frames, 3, height, width), dtype=np.uint8)
+def stored_clip(
+    number: int, *, num_frames: int = 4, height: int = 64, width: int = 96, smooth: bool = False
+) -> StoredClip:
+    """Clip `number` of an endless series of noise; the same number gives the same clip.
+
+    Args:
+        number: names the clip.
+        num_frames: T.
+        height: H.
+        width: W.
+        smooth: moving colours in place of noise, for codecs with a loss.
+    """
+    settings = {
+        "content": f"fast:{number}",
+        "span_s": [None, None],
+        "frames_fps": None,
+        "kind": "video",
+        "budget": {"fps": 2.0, "max_frames": num_frames},
+    }
+    if smooth:
+        colours = moving_colours(num_frames, height, width, seed=number)
+        frames = np.ascontiguousarray(colours.transpose(0, 3, 1, 2))
+    else:
+        rng = np.random.default_rng(number)
+        frames = rng.integers(0, 256, (num_frames, 3, height, width), dtype=np.uint8)
     metadata = ClipMetadata(
         source_fps=30000 / 1001,
         frame_indices=tuple(range(0, 15 * num_frames, 15)),
