@@ -36,7 +36,8 @@ def stored_clip(
         "budget": {"fps": 2.0, "max_frames": num_frames},
     }
     if smooth:
-        colours = moving_colours(num_frames, height, width, seed=number)
+        # Cut out of a large image, so that small clips are no steeper than large ones.
+        colours = moving_colours(num_frames, 256, 256, seed=number)[:, :height, :width]
         frames = np.ascontiguousarray(colours.transpose(0, 3, 1, 2))
     else:
         rng = np.random.default_rng(number)
