@@ -26,7 +26,18 @@ GOLD: dict[str, list[Answer]] = {
     "multiple_choice": ["B", "Blue", "(B)"],
     "numerical": [5, -0.5, "1,234", "50%", "3/4", "two"],
     "boolean": [True, False, "yes", "No"],
-    "temporal_grounding": [[4, 8], {"time": [0.5, 2]}],
+    "regression": [5, 0, -2.5, "12.5 m"],
+    "temporal_grounding": [[4, 8], {"time": [0.5, 2]}, [[4, 8], [9, 12]]],
+    "spatial_grounding": [
+        [0, 0, 100, 100],
+        {"bbox_2d": [1, 2, 3.5, 4]},
+        [[0, 0, 1, 1], [2, 2, 3, 3]],
+    ],
+    "spatial_temporal_grounding": [
+        {"time": [0, 1.5], "boxes": {"0": [0, 0, 10, 10], "1": [0, 0, 10, 10.5]}}
+    ],
+    "preference": ["Response 2", "tie"],
+    "tracking": [{"boxes": {"0": [0, 0, 10, 10], "00:01": [0, 0, 10, 10]}}, {"2.5": [1, 2, 3, 4]}],
     "open_ended": ["A man rides a bike.", "dog", "一个男人", 7],
 }
 """Gold answers of each type, in the forms that data files hold."""
@@ -80,7 +91,7 @@ def test_the_instruction_is_short_and_names_the_answer_tag(gold: Sample):
     text = instruction(gold)
     assert "<answer>" in text
     assert "</answer>" in text
-    assert len(text) <= 120
+    assert len(text) <= 200
 
 
 @pytest.mark.parametrize(

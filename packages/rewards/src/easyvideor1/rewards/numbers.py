@@ -1,21 +1,20 @@
-"""One number out of a short text: separators, percent, fractions, words, scale words, units.
+"""One number out of a short text: separators, percent, fractions, powers of ten, words, units.
 
 Tolerant about form, strict about meaning: a text with two numbers, an expression, a date or a bound
-("at least 5") states no single number and raises `NoAnswer`. Number words are text2num's.
+("at least 5") states no single number and raises `NoAnswer`. European separators are read where
+they have no other reading: 1.234,5 and 1.234.567 and 12,5 %, but not 1.234 (that is 1.234) or 12,5.
 """
 
 import math
 import re
 from dataclasses import dataclass
+from typing import Any
 
-from text_to_num import alpha2digit
-
+from easyvideor1.rewards.number_words import in_digits
 from easyvideor1.rewards.reading import NoAnswer, unwrap
 
 MAX_CHARS = 500
 """A number and its unit are shorter; what is longer is prose."""
-MAX_WORDS = 8
-"""Number words are read in texts of at most this many words: in prose, "one" is rarely a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +31,10 @@ class Number:
     percent: bool = False
     """Whether a percent sign follows; `value` is the number before it."""
 
+    def as_json(self) -> dict[str, Any]:
+        """The fields by name."""
+        return {"value": self.value, "decimals": self.decimals, "percent": self.percent}
+
 
 _VULGAR = {
     "½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅖": "2/5", "⅗": "3/5",
@@ -42,9 +45,22 @@ _TRANSLATE = str.maketrans(
     | {"\u2212": "-", "\ufe63": "-", "\u2044": "/"}
     | {glyph: f" {fraction}" for glyph, fraction in _VULGAR.items()}
 )
+_SUPERSCRIPT = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
+_SUPERSCRIPTS = re.compile("[⁺⁻]?[⁰¹²³⁴-⁹]{1,9}")
 _SPACE_IN_NUMBER = re.compile(r"(?<=\d)[\u00a0\u2009\u202f](?=\d{3})")
 _LATEX_FRACTION = re.compile(r"\\[dt]?frac\s?\{\s?(\d{1,30})\s?\}\s?\{\s?(\d{1,30})\s?\}")
 _LATEX_TEXT = re.compile(r"\\(?:text|mathrm)\s?\{([^{}]{0,99})\}")
+_UNIT_POWER = re.compile(
+    r"(?<![A-Za-z])(m|s|g|h|in|ft|yd|mi|[a-z]m|[A-Za-z]{3,20})\s?\^\s?\{?[-+]?(\d)\}?(?![\d^])"
+)
+_POWER_OF_TEN = re.compile(
+    r"(?<![\w.^*])(?:(?P<factor>\d[\d,]{0,40}(?:\.\d{0,40})?)\s?(?:×|x|X|\*|·|⋅|\\times|\\cdot)\s?)?"
+    r"10\s?(?:\^|\*\*)\s?[{(]?\s?(?P<exponent>[-+]?\d{1,3})\s?[})]?(?![\w.^*])"
+)
+_EUROPEAN = re.compile(r"(?<![\w.,])(\d{1,3}(?:\.\d{3}){1,9}),(\d{1,30})(?![\w.,]*\d)")
+_DOTTED = re.compile(r"(?<![\w.,])\d{1,3}(?:\.\d{3}){2,9}(?![\w.,]*\d)")
+_SWISS = re.compile(r"(?<![\w.,'’])\d{1,3}(?:['’]\d{3}){1,9}(?!['’]?\d)")
+_DECIMAL_COMMA = re.compile(r"(?<![\w.,])(\d{1,12}),(\d{1,2})(?=\s?[%€])")
 
 _TOKEN = re.compile(
     r"(?<![A-Za-z_\d.])(?P<sign>\A[-–+]\s?|(?<![\w)\]])[-–+](?=[\d.]))?"
@@ -55,19 +71,19 @@ _SLASH = re.compile(r"\s?/\s?\Z")
 _PERCENT = re.compile(r"\s*(?:%|percent\b|per\s+cent\b)", re.IGNORECASE)
 _SCALES = {
     "hundred": 1e2, "dozen": 12.0, "thousand": 1e3, "million": 1e6, "billion": 1e9,
-    "trillion": 1e12, "k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "万": 1e4, "萬": 1e4, "亿": 1e8,
-    "億": 1e8,
+    "trillion": 1e12, "lakh": 1e5, "crore": 1e7, "k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9,
+    "十": 10.0, "百": 1e2, "千": 1e3, "万": 1e4, "萬": 1e4, "亿": 1e8, "億": 1e8,
 }  # fmt: skip
 _SCALE = re.compile(
-    r"\s*(?P<word>(?i:hundred|dozen|thousand|million|billion|trillion))(?i:s)?\b"
-    r"|(?P<glued>[kKMB])\b|\s?(?P<han>[万萬亿億])"
+    r"\s*(?P<word>(?i:hundred|dozen|thousand|million|billion|trillion|lakh|crore))(?i:s)?\b"
+    r"|(?P<glued>[kKMB])\b|\s?(?P<many>[十百千]?)(?P<han>[万萬亿億])"
 )
 _NEGATIVE = re.compile(r"(?:\b(?:minus|negative)\s*|-\s?(?=[$€£¥]))", re.IGNORECASE)
 _NO_NUMBER = re.compile(
     # What around a number says that it is not the whole of it.
     r"[\\^*=√∛∞π<>≤≥±|²³¹⁰⁴-⁹]|(?<![A-Za-z\d])\d|\Ae[-+]?\d"
-    r"|\A[ijnxyz]\b|n't|\b(?:not|no|never|than|or|at\s+least|at\s+most|half|halves|thirds?|quarters?"
-    r"|fourths?|fifths?|sixths?|eighths?|tenths?)\b",
+    r"|\A[ijnxyz]\b|n't|\b(?:not|no|never|than|or|at\s+least|at\s+most|few|several|half|halves"
+    r"|thirds?|quarters?|fourths?|fifths?|sixths?|eighths?|tenths?)\b",
     re.IGNORECASE,
 )
 
@@ -84,7 +100,9 @@ def parse_number(text: str) -> Number:
     """
     if len(text) > MAX_CHARS:
         raise NoAnswer("too long for a number")
-    text = _in_digits(_plain_text(text))
+    text = _plain_text(text)
+    if not any(map(str.isdecimal, text)):
+        text = in_digits(text)
     tokens = list(_TOKEN.finditer(text))
     if not tokens:
         raise NoAnswer("no number")
@@ -94,6 +112,7 @@ def parse_number(text: str) -> Number:
         value, before = -value, before[: match.start()] + before[match.end() :]
     if match := _SCALE.match(after):
         factor = _SCALES[match["glued"] or match["han"] or match["word"].lower()]
+        factor *= _SCALES[match["many"]] if match["many"] else 1
         value, after = value * factor, after[match.end() :]
         decimals = None if decimals is None else max(0, decimals - round(math.log10(factor)))
     percent = _PERCENT.match(after)
@@ -109,16 +128,33 @@ def parse_number(text: str) -> Number:
 def _plain_text(text: str) -> str:
     """`text` in ASCII signs, without what stands around a number in markdown and LaTeX."""
     text = unwrap(_SPACE_IN_NUMBER.sub("", text.translate(_TRANSLATE)))
+    if not text.isascii():
+        text = _SUPERSCRIPTS.sub(_as_power, text)
     text = _LATEX_FRACTION.sub(r" \1/\2 ", text).replace("{,}", ",").replace("\\%", "%")
-    text = _LATEX_TEXT.sub(r" \1 ", text).replace("\\,", "").strip()
-    return text.rpartition("=")[2].rpartition("≈")[2].strip()
+    text = _LATEX_TEXT.sub(r" \1 ", text).replace("\\,", "").replace("\\ ", " ").strip()
+    text = text.rpartition("=")[2].rpartition("≈")[2].strip()
+    if "^" in text or "*" in text:
+        text = _POWER_OF_TEN.sub(_in_e_notation, _UNIT_POWER.sub(r"\1\2", text))
+    return _with_english_separators(text)
 
 
-def _in_digits(text: str) -> str:
-    """Number words of a short text without digits as digits."""
-    if not text.isascii() or len(text.split()) > MAX_WORDS or any(map(str.isdigit, text)):
-        return text
-    return alpha2digit(text.lower(), "en", threshold=0.0)
+def _as_power(match: re.Match[str]) -> str:
+    return "^" + match[0].translate(_SUPERSCRIPT)
+
+
+def _in_e_notation(match: re.Match[str]) -> str:
+    return f"{match['factor'] or 1}e{match['exponent']}"
+
+
+def _with_english_separators(text: str) -> str:
+    """`text` with the European forms that have no other reading as English ones."""
+    if "," in text or text.count(".") > 1:
+        text = _EUROPEAN.sub(lambda match: f"{match[1].replace('.', '')}.{match[2]}", text)
+        text = _DOTTED.sub(lambda match: match[0].replace(".", ""), text)
+        text = _DECIMAL_COMMA.sub(r"\1.\2", text)
+    if "'" in text or "’" in text:
+        text = _SWISS.sub(lambda match: re.sub("['’]", "", match[0]), text)
+    return text
 
 
 def _combine(text: str, tokens: list[re.Match[str]]) -> tuple[float, int | None]:

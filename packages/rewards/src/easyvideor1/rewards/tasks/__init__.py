@@ -5,7 +5,23 @@ from easyvideor1.rewards.tasks import (
     multiple_choice,
     numerical,
     open_ended,
+    preference,
+    regression,
+    spatial_grounding,
+    spatial_temporal_grounding,
     temporal_grounding,
+    tracking,
 )
 
-__all__ = ["boolean", "multiple_choice", "numerical", "open_ended", "temporal_grounding"]
+__all__ = [
+    "boolean",
+    "multiple_choice",
+    "numerical",
+    "open_ended",
+    "preference",
+    "regression",
+    "spatial_grounding",
+    "spatial_temporal_grounding",
+    "temporal_grounding",
+    "tracking",
+]

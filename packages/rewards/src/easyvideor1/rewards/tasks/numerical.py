@@ -25,8 +25,7 @@ class Numerical(Task[dict[str, Any]]):
         return "Reason briefly, then give only the number in <answer></answer>."
 
     def extract(self, answer: AnswerText, sample: Sample, config: RewardConfig) -> dict[str, Any]:
-        number = read_number(answer)
-        return {"value": number.value, "decimals": number.decimals, "percent": number.percent}
+        return read_number(answer).as_json()
 
     def score(self, value: dict[str, Any], sample: Sample, config: RewardConfig) -> float:
         return float(equal(Number(**value), gold_number(sample)))
