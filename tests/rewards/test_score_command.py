@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from easyvideor1.rewards.config import ScoreConfig, register
+from easyvideor1.rewards.config import OverlongConfig, RewardConfig, ScoreConfig, register
 from easyvideor1.rewards.score_file import score_file
 from easyvideor1.schema.conf import compose
 from easyvideor1.schema.errors import DataError, UserError
@@ -37,7 +37,7 @@ def evr_score(*overrides: str, cwd: Path) -> subprocess.CompletedProcess:
 
 
 def test_the_command_scores_rows_that_hold_their_sample(tmp_path: Path):
-    answers = [{**row, "text": text} for row, text in zip(ROWS, TEXTS, strict=True)]
+    answers = [{**row, "response": text} for row, text in zip(ROWS, TEXTS, strict=True)]
     source = write(tmp_path / "answers.jsonl", answers)
     done = evr_score(f"input={source}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -64,7 +64,11 @@ def test_answers_are_joined_with_the_samples_of_data_files(tmp_path: Path):
     data = write(tmp_path / "data.jsonl", ROWS)
     source = write(
         tmp_path / "answers.jsonl",
-        [{"id": "b", "text": "5", "model": "m"}, {"id": "b", "text": "6"}, {"id": "d", "text": ""}],
+        [
+            {"id": "b", "response": "5", "model": "m"},
+            {"id": "b", "response": "6"},
+            {"id": "d", "response": ""},
+        ],
     )
     output = tmp_path / "new" / "scores.jsonl"
     mean = score_file(ScoreConfig(input=str(source), samples=[str(data)], output=str(output)))
@@ -75,13 +79,13 @@ def test_answers_are_joined_with_the_samples_of_data_files(tmp_path: Path):
 
 
 def test_scored_rows_can_be_scored_again(tmp_path: Path):
-    source = write(tmp_path / "a.jsonl", [{**ROWS[0], "text": "B"}])
+    source = write(tmp_path / "a.jsonl", [{**ROWS[0], "response": "B"}])
     score_file(ScoreConfig(input=str(source), output=str(tmp_path / "b.jsonl")))
     score_file(ScoreConfig(input=str(tmp_path / "b.jsonl"), output=str(tmp_path / "c.jsonl")))
     assert (tmp_path / "b.jsonl").read_bytes() == (tmp_path / "c.jsonl").read_bytes()
 
 
-GOOD = {**ROWS[0], "text": "B"}
+GOOD = {**ROWS[0], "response": "B"}
 
 
 @pytest.mark.parametrize(
@@ -89,14 +93,14 @@ GOOD = {**ROWS[0], "text": "B"}
     [
         ("{broken", "line", "a JSON object"),
         ("[1]", "line", "a JSON object"),
-        ({**ROWS[0]}, "text", "the text of the answer"),
-        ({**ROWS[0], "text": 5}, "text", "the text of the answer"),
-        ({"id": "x", "text": "B"}, "problem_type", "samples=[FILE]"),
+        ({**ROWS[0]}, "response", "the text of the answer"),
+        ({**ROWS[0], "response": 5}, "response", "the text of the answer"),
+        ({"id": "x", "response": "B"}, "problem_type", "samples=[FILE]"),
         ({**GOOD, "problem_type": "riddle"}, "problem_type", "one of"),
         ({**GOOD, "answer": "Z"}, "answer", "a letter from A to B"),
         ({**GOOD, "problem_type": "boolean", "answer": "maybe"}, "answer", "true or false"),
         ({**GOOD, "answer": None}, "answer", "not hidden"),
-        ({**GOOD, "anwser": "B"}, "anwser", "only the fields"),
+        ({**GOOD, "anwser": "B"}, "anwser", "did you mean answer?"),
     ],
 )
 def test_a_bad_row_is_named_by_file_row_and_field(tmp_path: Path, row, where: str, reason: str):
@@ -110,7 +114,7 @@ def test_a_bad_row_is_named_by_file_row_and_field(tmp_path: Path, row, where: st
 
 def test_an_id_that_no_data_file_has_is_a_bad_row(tmp_path: Path):
     data = write(tmp_path / "data.jsonl", ROWS)
-    source = write(tmp_path / "answers.jsonl", [{"id": "z", "text": "B"}])
+    source = write(tmp_path / "answers.jsonl", [{"id": "z", "response": "B"}])
     with pytest.raises(DataError, match=r"answers.jsonl:1:id: got 'z', expected the id of one of"):
         score_file(ScoreConfig(input=str(source), samples=[str(data)]))
 
@@ -132,6 +136,89 @@ def test_a_bad_row_ends_the_command_with_one_paragraph(tmp_path: Path):
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"evr-score: {source}:1:answer: got 'Z', expected a letter")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_rows_may_lack_problem_and_media_and_hold_more(tmp_path: Path):
+    cases = Path(__file__).parent / "reward_cases.jsonl"
+    known = {"multiple_choice", "numerical", "boolean", "temporal_grounding", "open_ended"}
+    rows = [row for row in read(cases) if row["problem_type"] in known]
+    source = write(tmp_path / "cases.jsonl", rows)
+    score_file(ScoreConfig(input=str(source)))
+    for row in read(tmp_path / "cases.scores.jsonl"):
+        assert row["score"]["accuracy"] == pytest.approx(row["accuracy"], abs=row["tolerance"])
+        assert row["why"]
+
+
+def test_a_sample_of_our_own_format_may_stand_in_a_row(tmp_path: Path):
+    row = {"id": "v1", "problem": "<video>When?", "problem_type": "temporal_grounding",
+           "answer": [4, 8], "media": [{"kind": "video", "path": "a.mp4"}], "extra": {"a": 1},
+           "response": "4 - 8", "model": "m"}  # fmt: skip
+    source = write(tmp_path / "a.jsonl", [row])
+    assert score_file(ScoreConfig(input=str(source))) == pytest.approx(0.9)
+
+
+def test_a_file_of_several_chunks_keeps_its_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("easyvideor1.rewards.score_file.CHUNK", 3)
+    rows = [{**ROWS[1], "answer": n, "response": "<answer>7</answer>"} for n in range(10)]
+    source = write(tmp_path / "a.jsonl", rows)
+    score_file(ScoreConfig(input=str(source)))
+    scored = read(tmp_path / "a.scores.jsonl")
+    assert [row["answer"] for row in scored] == list(range(10))
+    assert [row["score"]["accuracy"] for row in scored] == [float(n == 7) for n in range(10)]
+
+
+def test_penalties_are_parts_of_their_own(tmp_path: Path):
+    rows = [{**ROWS[1], "response": "<answer>5</answer>", "num_tokens": n} for n in (10, 75, 999)]
+    reward = RewardConfig(overlong=OverlongConfig(max_tokens=100, buffer_tokens=50))
+    source = write(tmp_path / "a.jsonl", rows)
+    score_file(ScoreConfig(input=str(source), reward=reward))
+    scores = [row["score"] for row in read(tmp_path / "a.scores.jsonl")]
+    assert [score["overlong"] for score in scores] == pytest.approx([0, -0.5, -1])
+    assert [score["value"] for score in scores] == pytest.approx([1, 0.5, 0])
+    write(source, [{**rows[0], "num_tokens": None}])
+    with pytest.raises(DataError, match=r"a.jsonl:1:num_tokens: got None, expected the length"):
+        score_file(ScoreConfig(input=str(source), reward=reward))
+
+
+def test_a_judge_is_not_asked_about_a_question_that_is_not_given(tmp_path: Path):
+    row = {"problem_type": "preference", "answer": {"reference": "red"}, "response": "red"}
+    source = write(tmp_path / "a.jsonl", [row])
+    with pytest.raises(DataError, match="problem: got None, expected the question, which the"):
+        score_file(ScoreConfig(input=str(source)))
+
+
+def test_gold_answers_that_score_one_pass_the_check(tmp_path: Path):
+    hidden = {**ROWS[0], "id": "h", "answer": None}
+    judged = {"id": "p", "problem": "?", "problem_type": "preference", "answer": None}
+    data = write(tmp_path / "data.jsonl", [*ROWS, hidden, judged])
+    done = evr_score("job=check", f"samples=[{data}]", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    table = [line.split() for line in done.stdout.splitlines()]
+    assert table[0] == ["problem_type", "right", "wrong", "hidden", "not", "checked"]
+    assert table[1:] == [
+        ["boolean", "2", "0", "0", "0"],
+        ["multiple_choice", "1", "0", "1", "0"],
+        ["numerical", "1", "0", "0", "0"],
+        ["preference", "0", "0", "0", "1"],
+    ]
+
+
+def test_gold_answers_that_do_not_score_one_are_named(tmp_path: Path):
+    wrong = {**ROWS[1], "id": "w", "answer": "3 to 5"}
+    data = write(tmp_path / "data.jsonl", [*ROWS, wrong])
+    done = evr_score("job=check", f"input={data}", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "w (numerical): sample w: answer: got '3 to 5', expected one number" in done.stdout
+    assert done.stdout.splitlines()[-1].split() == ["numerical", "1", "1", "0", "0"]
+
+
+def test_a_job_without_its_input_is_refused(tmp_path: Path):
+    with pytest.raises(UserError, match="input is not set"):
+        score_file(ScoreConfig())
+    done = evr_score("job=check", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (
+        2, "evr-score: job=check takes data files: samples=[FILE]\n",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["default", "accuracy"])

@@ -36,7 +36,7 @@ def score_many(
     items: Sequence[Item],
     config: RewardConfig = DEFAULT,
     *,
-    num_tokens: Sequence[int] | None = None,
+    num_tokens: Sequence[int | None] | None = None,
 ) -> list[Score]:
     """The reward of each (sample, text), in order. No content of an item makes it raise.
 
@@ -56,8 +56,9 @@ def score_many(
     if num_tokens is not None and len(num_tokens) != len(items):
         raise ValueError(f"{len(items)} answers, but {len(num_tokens)} numbers of tokens")
     counts = [None] * len(items) if num_tokens is None else num_tokens
-    if config.overlong.max_tokens is not None and counts:
-        require_num_tokens(counts[0])
+    if config.overlong.max_tokens is not None:
+        for count in counts:
+            require_num_tokens(count)
     if config.function is None:
         scores = _score_by_tasks(items, config)
     else:

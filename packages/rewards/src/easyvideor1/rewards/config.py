@@ -5,8 +5,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from omegaconf import MISSING
-
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import ProblemType
 
@@ -286,16 +284,27 @@ def _above_zero(name: str, value: float) -> None:
         raise UserError(f"reward.{name} must be above 0, got {value}")
 
 
+class ScoreJob(StrEnum):
+    """What `evr-score` does."""
+
+    score = "score"
+    """Score the answers in `input`."""
+    check = "check"
+    """Score the gold answers of `samples`, and end with status 1 unless all score 1."""
+
+
 @dataclass(kw_only=True, slots=True)
 class ScoreConfig:
     """Root of `conf/score.yaml`."""
 
-    input: str = MISSING
-    """JSONL of answers: rows {"id", "text"} beside `samples`, or sample fields plus "text"."""
+    job: ScoreJob = ScoreJob.score
+    input: str | None = None
+    """JSONL of answers: rows {"id", "response"} beside `samples`, or sample fields plus
+    "response"; a row's other fields are kept, and "num_tokens" is for `reward.overlong`."""
     output: str | None = None
     """JSONL of scores; None is `<input without suffix>.scores.jsonl`."""
     samples: list[str] = field(default_factory=list)
-    """Data files that hold the samples of rows that are only {"id", "text"}."""
+    """Data files that hold the samples of rows that are only {"id", "response"}."""
     format: str = "auto"
     """Of those data files, as in `data.format`."""
     reward: RewardConfig = field(default_factory=RewardConfig)
