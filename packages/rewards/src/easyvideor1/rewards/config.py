@@ -208,6 +208,40 @@ def _all_types() -> dict[str, TaskConfig]:
 
 
 @dataclass(kw_only=True, slots=True)
+class CodeConfig:
+    """Of code. All runs of an answer together may take four fifths of `reward.deadline_s`."""
+
+    partial: bool = False
+    """Accuracy is the share of tests that pass. Off: 1 if all of them pass, else 0."""
+    cpu_s: int = 2
+    """Processor seconds of one process."""
+    memory_mb: int = 1024
+    """Address space of one process."""
+    float_tolerance: float = 0.0
+    """How much numbers in a program's output may differ from the expected, absolute or relative.
+    0 compares them as text."""
+
+    def __post_init__(self) -> None:
+        if self.cpu_s < 1:
+            raise UserError(f"reward.code.cpu_s must be at least 1, got {self.cpu_s}")
+        if self.memory_mb < 128:
+            raise UserError(f"reward.code.memory_mb must be at least 128, got {self.memory_mb}")
+        if not 0 <= self.float_tolerance < 1:
+            raise UserError(
+                f"reward.code.float_tolerance must be from 0 to below 1, got {self.float_tolerance}"
+            )
+
+
+@dataclass(kw_only=True, slots=True)
+class DrawingConfig:
+    """Of svg_code and html_code."""
+
+    browser: bool = False
+    """Render pages of html_code with Chromium and compare what is seen as well; an error where no
+    Chromium program is installed."""
+
+
+@dataclass(kw_only=True, slots=True)
 class RewardConfig:
     """The `reward` config group."""
 
@@ -234,6 +268,8 @@ class RewardConfig:
     grounding: GroundingConfig = field(default_factory=GroundingConfig)
     ocr: OcrConfig = field(default_factory=OcrConfig)
     open_ended: OpenEndedConfig = field(default_factory=OpenEndedConfig)
+    code: CodeConfig = field(default_factory=CodeConfig)
+    drawing: DrawingConfig = field(default_factory=DrawingConfig)
     preference: PreferenceConfig = field(default_factory=PreferenceConfig)
     judge: JudgeConfig = field(default_factory=JudgeConfig)
 
