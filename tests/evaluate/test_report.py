@@ -111,7 +111,7 @@ def test_a_question_says_what_was_asked_answered_and_read(tmp_path: Path) -> Non
 
 def test_frames_that_are_gone_leave_their_reason(tmp_path: Path) -> None:
     def load(sample: Sample) -> list[Clip]:
-        raise MissingClipError(sample.id, "clip.mp4", "outputs/cache")
+        raise MissingClipError(sample.id, "clip.mp4", "outputs/cache", "no run has filled it")
 
     text = page(tmp_path, section(numbered([], 1), ["<answer>A</answer>"], load))
     assert "the frames of clip.mp4 are not in the cache" in text

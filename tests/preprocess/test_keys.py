@@ -2,22 +2,32 @@
 
 import os
 import shutil
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
 
 from easyvideor1.preprocess import keys
-from easyvideor1.preprocess.config import Decoder, Fingerprint
+from easyvideor1.preprocess.config import (
+    CacheConfig,
+    CacheMode,
+    Codec,
+    DecodeConfig,
+    Decoder,
+    Device,
+    Fingerprint,
+)
 from easyvideor1.preprocess.errors import DecodeError
 from easyvideor1.preprocess.keys import clip_settings, content_fingerprint, key_of
 from easyvideor1.preprocess.rules import FamilyRules
-from easyvideor1.schema.budget import FrameBudget
+from easyvideor1.schema.budget import Convention, FrameBudget, Snap
 from easyvideor1.schema.records import Media, MediaKind
 from tests.media import frame_list, image, real_clip, video
 
 BUDGET = FrameBudget()
+DECODE_FIELDS = {field.name for field in fields(DecodeConfig)}
 
 
 @pytest.fixture
@@ -25,9 +35,12 @@ def clip(tmp_path: Path) -> Path:
     return Path(shutil.copyfile(real_clip("bikes.mp4"), tmp_path / "clip.mp4"))
 
 
-def key(media: Media, rules: FamilyRules, budget: FrameBudget = BUDGET, **options) -> str:
-    settings = {"decoder": Decoder.pyav} | options
-    return key_of(clip_settings(media, budget, rules, **settings))
+def key(media: Media, rules: FamilyRules, budget: FrameBudget = BUDGET, **options: Any) -> str:
+    """The key under defaults; `options` are fields of DecodeConfig or CacheConfig."""
+    decode = {"decoder": Decoder.pyav} | {k: v for k, v in options.items() if k in DECODE_FIELDS}
+    cache = {k: v for k, v in options.items() if k not in DECODE_FIELDS}
+    settings = clip_settings(media, budget, rules, DecodeConfig(**decode), CacheConfig(**cache))
+    return key_of(settings)
 
 
 @pytest.mark.parametrize("fingerprint", Fingerprint)
@@ -54,9 +67,48 @@ def test_a_key_depends_on_everything_the_frames_depend_on(clip: Path, rules: Fam
         key(video(clip), rules, replace(BUDGET, total_pixels=10**6)),
         key(video(clip), replace(rules, patch_size=14)),
         key(video(clip), replace(rules, name="qwen2_vl")),
+        key(video(clip), rules, replace(BUDGET, convention=Convention.qwen_vl_utils)),
+        key(video(clip), rules, replace(BUDGET, snap=Snap.keyframe)),
         key(video(clip), rules, fingerprint=Fingerprint.full),
+        key(video(clip), rules, codec=Codec.jpeg),
+        key(video(clip), rules, codec=Codec.jpeg, jpeg_quality=80),
+        key(video(clip), rules, codec=Codec.h264),
+        key(video(clip), rules, codec=Codec.h264, h264_crf=23),
     ]
     assert len(set(variants)) == len(variants)
+
+
+def test_a_codec_is_in_the_key_only_where_it_changes_frames(clip: Path, rules: FamilyRules) -> None:
+    plain = key(video(clip), rules)
+    assert key(video(clip), rules, codec=Codec.zstd) == plain
+    assert key(video(clip), rules, jpeg_quality=80, h264_crf=30) == plain
+    assert key(video(clip), rules, codec=Codec.jpeg, h264_crf=30) == key(
+        video(clip), rules, codec=Codec.jpeg
+    )
+    # Frames that are decoded live never went through it.
+    assert key(video(clip), rules, codec=Codec.jpeg, mode=CacheMode.live) == plain
+    settings = clip_settings(
+        video(clip), BUDGET, rules, DecodeConfig(), CacheConfig(codec=Codec.h264, h264_crf=20)
+    )
+    assert settings["codec"] == "h264:20"
+
+
+def test_limits_and_workers_are_not_in_the_key(clip: Path, rules: FamilyRules) -> None:
+    plain = key(video(clip), rules)
+    assert key(video(clip), rules, workers=3, deadline_s=1.0, memory_gb=1.0) == plain
+    assert key(video(clip), rules, dir="elsewhere", shard_bytes=1, mode=CacheMode.require) == plain
+
+
+@pytest.mark.usefixtures("torchcodec")
+def test_a_key_names_the_device_of_a_video_and_not_of_an_image(
+    clip: Path, rules: FamilyRules, tmp_path: Path
+) -> None:
+    Image.new("RGB", (64, 64)).save(tmp_path / "image.png")
+    still = image(tmp_path / "image.png")
+    for media, differs in ((video(clip), True), (still, False)):
+        on_cpu = key(media, rules, decoder=Decoder.torchcodec)
+        on_gpu = key(media, rules, decoder=Decoder.torchcodec, device=Device.cuda)
+        assert (on_cpu != on_gpu) is differs
 
 
 @pytest.mark.usefixtures("torchcodec")
@@ -75,11 +127,19 @@ def test_a_key_depends_on_our_own_versions(
     assert key(video(clip), rules) != before
 
 
-def test_an_image_depends_only_on_pixel_limits(rules: FamilyRules, tmp_path: Path) -> None:
+def test_an_image_depends_only_on_pixel_limits_and_convention(
+    rules: FamilyRules, tmp_path: Path
+) -> None:
     Image.new("RGB", (64, 64)).save(tmp_path / "image.png")
     media = image(tmp_path / "image.png")
     assert key(media, rules) == key(media, rules, replace(BUDGET, fps=9.0, max_frames=9))
-    assert key(media, rules) != key(media, rules, replace(BUDGET, max_pixels=65_536))
+    variants = [
+        key(media, rules),
+        key(media, rules, replace(BUDGET, max_pixels=65_536)),
+        key(media, rules, replace(BUDGET, min_pixels=65_536)),
+        key(media, rules, replace(BUDGET, convention=Convention.qwen_vl_utils)),
+    ]
+    assert len(set(variants)) == len(variants)
 
 
 def test_a_frame_list_depends_on_every_frame_and_its_rate(

@@ -1,21 +1,26 @@
-"""The clip store: the same clips from the cache and on the fly."""
+"""The clip store: the same clips from the cache and on the fly, and who decodes when."""
 
+import os
 import pickle
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from easyvideor1.preprocess import decode_counter
 from easyvideor1.preprocess.cache import open_cache
+from easyvideor1.preprocess.cache_settings import record_settings
 from easyvideor1.preprocess.clip import Clip
-from easyvideor1.preprocess.config import CacheConfig, CacheMode, DecodeConfig, Decoder
+from easyvideor1.preprocess.config import CacheConfig, CacheMode, Codec, DecodeConfig, Decoder
 from easyvideor1.preprocess.decode import decode
 from easyvideor1.preprocess.errors import DecodeError, MissingClipError
 from easyvideor1.preprocess.frame_cache import StoredClip
 from easyvideor1.preprocess.rules import FamilyRules
-from easyvideor1.preprocess.store import ClipStore
+from easyvideor1.preprocess.store import ClipStore, LoadCounts
 from easyvideor1.schema.budget import Budgets, FrameBudget
 from easyvideor1.schema.records import ProblemType, Sample
 from tests.media import real_clip, video
@@ -42,18 +47,36 @@ def counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "counts"
 
 
+DECODE = DecodeConfig(decoder=Decoder.pyav, workers=2)
+
+
 @pytest.fixture
-def store(cache_config: CacheConfig, rules: FamilyRules) -> ClipStore:
-    return ClipStore(cache_config, BUDGETS, rules, DecodeConfig(decoder=Decoder.pyav))
+def store(cache_config: CacheConfig, rules: FamilyRules) -> Generator[ClipStore]:
+    """Prefers the cache, which is the default."""
+    store = ClipStore(cache_config, BUDGETS, rules, DECODE)
+    yield store
+    store.close()
 
 
-def live(store: ClipStore, validation: bool = False) -> ClipStore:
-    config = replace(store.cache_config, mode=CacheMode.live)
-    return ClipStore(config, store.budgets, store.rules, store.decode_config, validation)
+@pytest.fixture(scope="module")
+def live(rules: FamilyRules) -> Generator[ClipStore]:
+    """Shared, because its decoder processes take a while to start."""
+    store = ClipStore(CacheConfig(dir="/absent", mode=CacheMode.live), BUDGETS, rules, DECODE)
+    yield store
+    store.close()
+
+
+def like(store: ClipStore, budgets: Budgets | None = None, **cache: Any) -> ClipStore:
+    """The same store with other settings of the cache, or other budgets."""
+    config = replace(store.cache_config, **cache)
+    return ClipStore(config, budgets or store.budgets, store.rules, store.decode_config)
 
 
 def put_in_cache(store: ClipStore, sample: Sample) -> None:
-    with open_cache(store.cache_config).writer(drafts_of(store.cache_config.dir)) as writer:
+    """As the engine does, in this process."""
+    folder = Path(store.cache_config.dir)
+    record_settings(folder, drafts_of(folder), map(store.settings, sample.media))
+    with open_cache(store.cache_config).writer(drafts_of(folder)) as writer:
         for media in sample.media:
             clip = decode(media, store.budget(media), store.rules, store.decode_config)
             writer.add(
@@ -72,57 +95,133 @@ def equal(one: list[Clip], other: list[Clip]) -> bool:
     )
 
 
-def test_cached_and_live_clips_are_equal(store: ClipStore) -> None:
+def test_clips_are_equal_from_the_cache_and_decoded_when_asked_for(
+    store: ClipStore, live: ClipStore
+) -> None:
+    missed = store.load(SAMPLE)
     put_in_cache(store, SAMPLE)
-    clips = store.load(SAMPLE)
-    assert equal(clips, live(store).load(SAMPLE))
-    assert [clip.key for clip in clips] == [store.key(media) for media in SAMPLE.media]
+    cached = store.load(SAMPLE)
+    assert equal(cached, missed)
+    assert equal(cached, live.load(SAMPLE))
+    assert [clip.key for clip in cached] == [store.key(media) for media in SAMPLE.media]
 
 
-def test_live_decodes_every_time_and_cached_never(store: ClipStore, counts: Path) -> None:
-    live(store).load(SAMPLE)
-    live(store).load(SAMPLE)
-    assert decode_counter.total(counts) == 4
+def test_hits_and_misses_are_counted_and_misses_are_told(
+    store: ClipStore, counts: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert store.hit_rate is None
+    store.load(SAMPLE)
+    assert (store.hits, store.misses, store.hit_rate) == (0, 2, 0.0)
     put_in_cache(store, SAMPLE)
     before = decode_counter.total(counts)
     store.load(SAMPLE)
-    assert decode_counter.total(counts) == before
+    store.load(SAMPLE)
+    assert (store.hits, store.misses, store.hit_rate) == (4, 2, 4 / 6)
+    assert decode_counter.total(counts) == before, "a hit decodes nothing"
+    assert store.counts - LoadCounts(hits=3, misses=2) == LoadCounts(hits=1)
+    told = [record.message for record in caplog.records if "not in the cache" in record.message]
+    assert len(told) == 1, "the first miss is told, the second is counted"
+    assert told[0].startswith("1 of 1 clips") and real_clip("bikes.mp4") in told[0]
 
 
-def test_live_does_not_touch_the_cache(store: ClipStore) -> None:
-    live(store).load(SAMPLE)
-    assert not Path(store.cache_config.dir).exists()
+def test_live_decodes_every_time_and_does_not_touch_the_cache(
+    cache_config: CacheConfig, store: ClipStore, counts: Path
+) -> None:
+    store = like(store, mode=CacheMode.live)
+    store.load(SAMPLE)
+    store.load(SAMPLE)
+    assert decode_counter.total(counts) == 4
+    assert (store.hits, store.misses) == (0, 4)
+    assert not Path(cache_config.dir).exists()
+    store.close()
 
 
-def test_a_missing_clip_names_the_sample_its_file_and_the_command(store: ClipStore) -> None:
+def test_a_miss_is_decoded_in_a_process_that_a_deadline_can_end(
+    store: ClipStore, counts: Path
+) -> None:
+    store.load(SAMPLE)
+    processes = {path.stem.rpartition("-")[2] for path in counts.glob("*.count")}
+    assert processes and str(os.getpid()) not in processes
+    hurried = replace(DECODE, deadline_s=0.001)
+    second = ClipStore(store.cache_config, store.budgets, store.rules, hurried)
+    with pytest.raises(DecodeError, match=r"took longer than decode\.deadline_s=0\.001"):
+        second.load(SAMPLE)
+    second.close()
+
+
+def test_many_threads_share_a_store_and_may_end_before_it(live: ClipStore) -> None:
+    expected = live.load(SAMPLE)
+    for _ in range(2):  # the threads of the first pool are gone when the second one asks
+        with ThreadPoolExecutor(6) as pool:
+            loaded = list(pool.map(live.load, [SAMPLE] * 6))
+        assert all(equal(clips, expected) for clips in loaded)
+
+
+def test_require_refuses_a_missing_clip_and_says_what_differs(
+    store: ClipStore, counts: Path
+) -> None:
+    strict = like(store, mode=CacheMode.require)
     with pytest.raises(MissingClipError) as caught:
-        store.load(SAMPLE)
+        strict.load(SAMPLE)
     text = str(caught.value)
-    assert text.startswith("sample s1: ")
-    assert real_clip("bikes.mp4") in text
-    assert "run evr-preprocess with the same model, data, budget" in text
+    assert text.startswith(f"sample s1: the frames of {real_clip('bikes.mp4')} are not in the ")
+    assert f"cache {store.cache_config.dir}: no run has filled it" in text
+    assert "Run evr-preprocess with the same model, data, budget" in text
     assert f"cache.dir={store.cache_config.dir}" in text
     assert str(pickle.loads(pickle.dumps(caught.value))) == text
+    assert decode_counter.total(counts) == 0
+
+    put_in_cache(store, SAMPLE)
+    assert equal(strict.load(SAMPLE), store.load(SAMPLE))
+    larger = replace(BUDGETS, video=replace(BUDGETS.video, max_pixels=65_536))
+    with pytest.raises(MissingClipError, match="it holds the same media with ") as caught:
+        like(strict, larger).load(SAMPLE)
+    assert "with budget.max_pixels=40000 (this run: 65536). Run" in str(caught.value)
+
+
+def test_missing_names_the_samples_that_are_not_wholly_cached(store: ClipStore) -> None:
     assert store.missing([SAMPLE, sample_of()]) == [SAMPLE]
+    put_in_cache(store, sample_of(SAMPLE.media[0]))
+    assert store.missing([SAMPLE]) == [SAMPLE]
+    put_in_cache(store, SAMPLE)
+    assert store.missing([SAMPLE]) == []
 
 
-def test_a_missing_file_is_named_in_both_modes(store: ClipStore) -> None:
-    for any_store in (store, live(store)):
+def test_a_miss_under_a_lossy_codec_gives_what_the_cache_would_give(store: ClipStore) -> None:
+    lossy = like(store, codec=Codec.jpeg, jpeg_quality=50)
+    missed = lossy.load(SAMPLE)
+    put_in_cache(lossy, SAMPLE)
+    assert equal(lossy.load(SAMPLE), missed)
+    assert (lossy.hits, lossy.misses) == (2, 2)
+    exact = store.load(SAMPLE)
+    assert not np.array_equal(missed[0].frames, exact[0].frames)
+    assert missed[0].key != exact[0].key
+    # Live frames go through no codec, and their key says so.
+    assert like(lossy, mode=CacheMode.live).key(SAMPLE.media[0]) == exact[0].key
+    lossy.close()
+
+
+def test_a_missing_file_is_named_in_every_mode(store: ClipStore) -> None:
+    for mode in CacheMode:
         with pytest.raises(DecodeError, match=r"absent\.mp4: No such file"):
-            any_store.load(sample_of(video("/absent.mp4")))
+            like(store, mode=mode).load(sample_of(video("/absent.mp4")))
 
 
-def test_validation_has_its_own_budget(store: ClipStore) -> None:
-    assert [len(clip.frames) for clip in live(store).load(SAMPLE)] == [4, 4]
-    assert [len(clip.frames) for clip in live(store, validation=True).load(SAMPLE)] == [6, 6]
+def test_validation_has_its_own_budget(live: ClipStore) -> None:
+    validation = ClipStore(live.cache_config, live.budgets, live.rules, DECODE, validation=True)
+    assert [len(clip.frames) for clip in live.load(SAMPLE)] == [4, 4]
+    assert [len(clip.frames) for clip in validation.load(SAMPLE)] == [6, 6]
+    validation.close()
 
 
 def test_a_text_sample_has_no_clips(store: ClipStore) -> None:
     assert store.load(sample_of()) == []
+    assert store.hit_rate is None
 
 
-def test_a_store_travels_with_its_settings(store: ClipStore) -> None:
+def test_a_store_travels_with_its_settings_and_without_its_counts(store: ClipStore) -> None:
     put_in_cache(store, SAMPLE)
     store.load(SAMPLE)
     there = pickle.loads(pickle.dumps(store))
+    assert there.hits == 0
     assert equal(there.load(SAMPLE), store.load(SAMPLE))

@@ -1,55 +1,57 @@
-"""Fills the frame cache: every medium of the samples once, on Ray workers, resumable.
+"""Fills the frame cache: every medium of the samples once, on Ray workers, resumable, shared.
 
-Plan (which keys are missing) → decode on workers that own their shards → report. What cannot be
-decoded goes to the quarantine with its reason. Called by `evr-preprocess`, and by train and
-evaluate before they begin; with nothing to do, neither Ray nor a decoder is started.
+Plan (which keys are missing) → `dispatch` to workers under this run's lease → report. What cannot
+be decoded goes to the quarantine with its reason. Called by `evr-preprocess`, and through
+`ensure_cached` by train and evaluate before they begin; with nothing to do, neither Ray nor a
+decoder is started.
 """
 
 import dataclasses
 import functools
+import math
 import os
 import time
-import uuid
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from easyvideor1.preprocess import decode_counter
 from easyvideor1.preprocess.cache import open_cache
-from easyvideor1.preprocess.config import CacheConfig, DecodeConfig, Decoder, RayConfig
+from easyvideor1.preprocess.cache_settings import explain_missing, record_settings
+from easyvideor1.preprocess.cache_worker import DISK_FULL, CacheWorker, ClipJob, free_disk_bytes
+from easyvideor1.preprocess.config import (
+    CacheConfig,
+    CacheMode,
+    DecodeConfig,
+    Decoder,
+    Device,
+    RayConfig,
+)
 from easyvideor1.preprocess.decode import media_name
+from easyvideor1.preprocess.decode_progress import DecodeProgress
 from easyvideor1.preprocess.decoders import resolve_decoder
-from easyvideor1.preprocess.errors import DecodeError
-from easyvideor1.preprocess.frame_cache import StoredClip
+from easyvideor1.preprocess.dispatch import Dispatcher, End, FinishedJob
+from easyvideor1.preprocess.errors import DecodeError, DiskFullError, MissingClipsError
 from easyvideor1.preprocess.keys import key_of
-from easyvideor1.preprocess.killable import KillableDecoder
+from easyvideor1.preprocess.lease import RunLease
 from easyvideor1.preprocess.quarantine import Failure, Quarantine
 from easyvideor1.preprocess.ray_session import ray_session
-from easyvideor1.preprocess.rules import FamilyRules
 from easyvideor1.preprocess.store import ClipStore
-from easyvideor1.schema.budget import FrameBudget
 from easyvideor1.schema.conf import resolve_output
+from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import Media, Sample
 
-QUEUE_PER_WORKER = 2
-"""Jobs sent ahead, so that a worker never waits for the driver."""
 PLANNING_THREADS = 16
 """Fingerprints are many small reads, slow one after another on a network file system."""
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ClipJob:
-    """One medium to be decoded under one budget."""
-
-    media: Media
-    budget: FrameBudget
-    rules: FamilyRules
-    settings: dict[str, Any]
-    key: str
+Parts = Sequence[tuple[Sequence[Sample], ClipStore]]
+"""Sets of samples, e.g. training and validation, each with the store that reads its clips. The
+stores share one cache and one decoder; their budgets may differ."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,6 +62,11 @@ class CacheReport:
     reused: int
     """Were in the cache before."""
     decoded: int
+    """By this run."""
+    elsewhere: int = 0
+    """Decoded by another run at the same time."""
+    repaired: int = 0
+    """Of those this run decoded: the source was damaged and gave frames all the same."""
     failures: tuple[Failure, ...]
     """Decoded in vain, now or earlier, and missing files."""
     seconds: float
@@ -67,7 +74,7 @@ class CacheReport:
     @property
     def cached(self) -> int:
         """Clips of these samples that are in the cache now."""
-        return self.reused + self.decoded
+        return self.reused + self.decoded + self.elsewhere
 
     @property
     def failed(self) -> int:
@@ -79,9 +86,37 @@ class CacheReport:
         return {sample_id for failure in self.failures for sample_id in failure.sample_ids}
 
     def __str__(self) -> str:
+        notes = [
+            f"{self.elsewhere} decoded by another run" if self.elsewhere else "",
+            f"{self.repaired} from damaged sources" if self.repaired else "",
+        ]
+        more = "".join(f", {note}" for note in notes if note)
         return (
             f"{self.samples} samples: {self.decoded} decoded, {self.reused} reused, "
-            f"{self.failed} failed in {self.seconds:.1f} s"
+            f"{self.failed} failed{more} in {self.seconds:.1f} s"
+        )
+
+
+@dataclass(kw_only=True, slots=True)
+class Survey:
+    """What some data need, beside what their cache holds."""
+
+    pending: list[ClipJob] = field(default_factory=list)
+    """To be decoded."""
+    reused: list[ClipJob] = field(default_factory=list)
+    """In the cache."""
+    failures: list[Failure] = field(default_factory=list)
+    """Media that cannot be read, or could not be decoded earlier."""
+    sample_ids: dict[str, list[str]] = field(default_factory=dict)
+    """Who shows a clip, by its key."""
+
+    def failure(self, job: ClipJob, reason: str) -> Failure:
+        """The entry for a clip that gives no frames."""
+        return Failure(
+            path=media_name(job.media),
+            reason=reason,
+            sample_ids=tuple(self.sample_ids[job.key]),
+            key=job.key,
         )
 
 
@@ -91,6 +126,30 @@ class _Plan:
     sample_ids: dict[str, list[str]] = field(default_factory=dict)
     """By key."""
     unreadable: list[Failure] = field(default_factory=list)
+
+
+def ensure_cached(
+    parts: Parts, *, ray: RayConfig | None = None, progress: bool = True
+) -> CacheReport | None:
+    """Do what `cache.mode` says about clips that are missing before data are used.
+
+    Args:
+        parts: the data, each set with its store.
+        ray: the cluster to use; None is one of our own.
+        progress: show a bar.
+
+    Returns:
+        The report; None in live mode, where nothing is cached.
+
+    Raises:
+        MissingClipsError: if clips are missing and the mode is `require`.
+    """
+    mode = parts[0][1].cache_config.mode
+    if mode is CacheMode.live:
+        return None
+    if mode is CacheMode.require:
+        return _require_all(parts, progress)
+    return cache_all(parts, ray=ray, progress=progress)
 
 
 def cache_samples(
@@ -111,63 +170,119 @@ def cache_samples(
     return cache_all([(samples, store)], ray=ray, progress=progress)
 
 
-def cache_all(
-    parts: Sequence[tuple[Sequence[Sample], ClipStore]],
-    *,
-    ray: RayConfig | None = None,
-    progress: bool = True,
-) -> CacheReport:
-    """As `cache_samples` for several sets, e.g. training and validation, in one run.
+def cache_all(parts: Parts, *, ray: RayConfig | None = None, progress: bool = True) -> CacheReport:
+    """As `cache_samples` for several sets in one run.
 
-    The stores share one cache and one decoder; their budgets may differ.
+    Raises:
+        DiskFullError: what was sealed until then stays.
+        LeaseLostError: another run took this one for dead; what was sealed until then stays.
     """
     started_s = time.monotonic()
-    store = parts[0][1]
-    cache_config = dataclasses.replace(
-        store.cache_config, dir=str(resolve_output(store.cache_config.dir))
-    )
-    cache = open_cache(cache_config)
-    quarantine = Quarantine(cache_config)
-
-    plan = _plan(parts, progress)
-    pending = {key: job for key, job in plan.jobs.items() if not cache.has(key)}
-    reused = len(plan.jobs) - len(pending)
-    failures = list(plan.unreadable)
-    quarantine.add(plan.unreadable)
-    if not store.decode_config.retry_quarantined:
-        known = quarantine.reasons()
-        failures += [
-            _failure(plan, job, known[key]) for key, job in pending.items() if key in known
-        ]
-        pending = {key: job for key, job in pending.items() if key not in known}
-
-    decoded = 0
-    for job, reason in _decode_all(list(pending.values()), cache_config, store, ray, progress):
-        if reason is None:
-            decoded += 1
-        else:
-            failure = _failure(plan, job, reason)
-            quarantine.add([failure])
-            failures.append(failure)
+    config = _absolute(parts[0][1].cache_config)
+    ends: list[FinishedJob] = []
+    with _full_disk_told(config, ends):
+        found = survey(parts, progress=progress)
+        quarantine = Quarantine(config)
+        quarantine.add(found.failures)
+        for finished in _decode_all(found.pending, parts, config, ray, progress):
+            ends.append(finished)
+            if finished.end is End.failed:
+                failure = found.failure(finished.job, finished.problem)
+                quarantine.add([failure])
+                found.failures.append(failure)
     return CacheReport(
-        samples=sum(len(samples) for samples, _ in parts),
-        reused=reused,
-        decoded=decoded,
-        failures=tuple(failures),
+        samples=_num_samples(parts),
+        reused=len(found.reused),
+        decoded=sum(finished.end is End.decoded for finished in ends),
+        elsewhere=sum(finished.end is End.elsewhere for finished in ends),
+        repaired=sum(finished.repaired for finished in ends),
+        failures=tuple(found.failures),
         seconds=time.monotonic() - started_s,
     )
 
 
-def _failure(plan: _Plan, job: ClipJob, reason: str) -> Failure:
-    return Failure(
-        path=media_name(job.media),
-        reason=reason,
-        sample_ids=tuple(plan.sample_ids[job.key]),
-        key=job.key,
+@contextmanager
+def _full_disk_told(config: CacheConfig, ends: list[FinishedJob]) -> Generator[None]:
+    """Turn the end of the disk, in a worker or here, into an error that says what there is."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        free_bytes, cause = free_disk_bytes(Path(config.dir)), error
+    except DiskFullError as error:
+        free_bytes, cause = error.free_bytes, error
+    else:
+        return
+    added = [finished for finished in ends if finished.end is End.decoded]
+    raise DiskFullError(
+        config.dir,
+        free_bytes,
+        num_clips=len(added),
+        frame_bytes=sum(finished.num_bytes for finished in added),
+    ) from cause
+
+
+def needed_keys(parts: Parts, *, progress: bool = True) -> set[str]:
+    """The keys of all clips of these data. Media that cannot be read have none."""
+    return set(_plan(parts, progress).jobs)
+
+
+def survey(parts: Parts, *, progress: bool = True, retry: bool | None = None) -> Survey:
+    """Compare data with their cache and its quarantine; decodes nothing.
+
+    Args:
+        parts: the data.
+        progress: show a bar where planning takes long.
+        retry: whether media in quarantine are to be decoded; None is as the config says.
+    """
+    plan = _plan(parts, progress)
+    config = parts[0][1].cache_config
+    if retry is None:
+        retry = parts[0][1].decode_config.retry_quarantined
+    cache, known = open_cache(config), {} if retry else Quarantine(config).reasons()
+    found = Survey(failures=list(plan.unreadable), sample_ids=plan.sample_ids)
+    for key, job in plan.jobs.items():
+        if cache.has(key):
+            found.reused.append(job)
+        elif key in known:
+            found.failures.append(found.failure(job, known[key]))
+        else:
+            found.pending.append(job)
+    return found
+
+
+def _require_all(parts: Parts, progress: bool) -> CacheReport:
+    started_s = time.monotonic()
+    found = survey(parts, progress=progress, retry=False)
+    if missing := found.pending:
+        config = _absolute(parts[0][1].cache_config)
+        raise MissingClipsError(
+            len(missing),
+            tuple(dict.fromkeys(id for job in missing for id in found.sample_ids[job.key])),
+            tuple(media_name(job.media) for job in missing),
+            config.dir,
+            explain_missing(open_cache(config), Path(config.dir), [j.settings for j in missing]),
+        )
+    return CacheReport(
+        samples=_num_samples(parts),
+        reused=len(found.reused),
+        decoded=0,
+        failures=tuple(found.failures),
+        seconds=time.monotonic() - started_s,
     )
 
 
-def _plan(parts: Sequence[tuple[Sequence[Sample], ClipStore]], progress: bool) -> _Plan:
+def _absolute(config: CacheConfig) -> CacheConfig:
+    """Workers may have another working directory."""
+    return dataclasses.replace(config, dir=str(resolve_output(config.dir)))
+
+
+def _num_samples(parts: Parts) -> int:
+    return sum(len(samples) for samples, _ in parts)
+
+
+def _plan(parts: Parts, progress: bool) -> _Plan:
     """One job per key, however many samples and paths lead to it."""
     plan = _Plan()
     for samples, store in parts:
@@ -218,39 +333,52 @@ def _add(
 
 def _decode_all(
     jobs: list[ClipJob],
-    cache_config: CacheConfig,
-    store: ClipStore,
+    parts: Parts,
+    config: CacheConfig,
     ray_config: RayConfig | None,
     progress: bool,
-) -> Iterator[tuple[ClipJob, str | None]]:
-    """Decode the jobs on workers; yields each with None or why it failed."""
+) -> Iterator[FinishedJob]:
+    """Decode the jobs under a lease of our own; yields each with its end."""
     if not jobs:
         return
-    wanted = store.decode_config.workers or len(os.sched_getaffinity(0))
-    with ray_session(ray_config or RayConfig(), num_cpus=min(wanted, len(jobs))):
-        import ray
-
-        num_workers = min(len(jobs), store.decode_config.workers or _free_cpus())
-        worker_class: Any = ray.remote(num_cpus=1)(CacheWorker)
-        # Chosen here, once, and said once; the keys already name it.
-        decode_config = dataclasses.replace(
-            store.decode_config, decoder=Decoder(resolve_decoder(store.decode_config.decoder))
+    decode_config = parts[0][1].decode_config
+    cache, quarantine = open_cache(config), Quarantine(config)
+    wanted = min(len(jobs), decode_config.workers or len(os.sched_getaffinity(0)))
+    on_gpu = decode_config.device is Device.cuda
+    with (
+        RunLease(Path(config.dir)) as lease,
+        ray_session(ray_config or RayConfig(), num_cpus=wanted, num_gpus=None if on_gpu else 0),
+        DecodeProgress(len(jobs), shown=progress) as bar,
+    ):
+        record_settings(Path(config.dir), lease.drafts, (job.settings for job in jobs))
+        num_workers = min(len(jobs), decode_config.workers or _free_cpus())
+        yield from Dispatcher(
+            jobs,
+            lease=lease,
+            cache=cache,
+            # Tried again on purpose: what an earlier run says does not count.
+            quarantined=(lambda _: None) if decode_config.retry_quarantined else quarantine.reason,
+            start_worker=_worker_starter(config, decode_config, num_workers),
+            num_workers=num_workers,
+            max_bytes=decode_config.in_flight_gb * 1e9,
+            progress=bar,
         )
-        counter_dir = os.environ.get(decode_counter.VARIABLE, "")
-        workers = [
-            worker_class.remote(cache_config, decode_config, counter_dir)
-            for _ in range(num_workers)
-        ]
-        failed = 0
-        with tqdm(total=len(jobs), desc="decoding", unit="clip", disable=not progress) as bar:
-            for job, reason in _dispatch(jobs, workers):
-                failed += reason is not None
-                bar.set_postfix(failed=failed, refresh=False)
-                bar.update()
-                yield job, reason
-        ray.get([worker.close.remote() for worker in workers])
-        for worker in workers:
-            ray.kill(worker)
+
+
+def _worker_starter(
+    config: CacheConfig, decode_config: DecodeConfig, num_workers: int
+) -> Callable[[Path], Any]:
+    """What starts a worker actor whose unsealed files go to a folder."""
+    import ray
+
+    num_gpus = _gpu_share(num_workers) if decode_config.device is Device.cuda else 0.0
+    worker_class: Any = ray.remote(num_cpus=1, num_gpus=num_gpus)(CacheWorker)
+    # Chosen here, once, and said once; the keys already name it.
+    decode_config = dataclasses.replace(
+        decode_config, decoder=Decoder(resolve_decoder(decode_config.decoder))
+    )
+    counter_dir = os.environ.get(decode_counter.VARIABLE, "")
+    return lambda drafts: worker_class.remote(config, decode_config, drafts, counter_dir)
 
 
 def _free_cpus() -> int:
@@ -259,55 +387,11 @@ def _free_cpus() -> int:
     return max(1, int(ray.available_resources().get("CPU", 1.0)))
 
 
-def _dispatch(jobs: list[ClipJob], workers: list[Any]) -> Iterator[tuple[ClipJob, str | None]]:
-    """Keep every worker supplied with a few jobs; yields outcomes as they come."""
+def _gpu_share(num_workers: int) -> float:
+    """Of one worker, so that all of them are spread over the GPUs."""
     import ray
 
-    waiting = deque(jobs)
-    in_flight: dict[Any, tuple[Any, ClipJob]] = {}
-
-    def send(worker: Any) -> None:
-        if waiting:
-            job = waiting.popleft()
-            in_flight[worker.cache.remote(job)] = worker, job
-
-    for _ in range(QUEUE_PER_WORKER):
-        for worker in workers:
-            send(worker)
-    while in_flight:
-        done, _ = ray.wait(list(in_flight), num_returns=1)
-        worker, job = in_flight.pop(done[0])
-        send(worker)
-        yield job, ray.get(done[0])
-
-
-class CacheWorker:
-    """A Ray actor: decodes in a child that can be killed, writes shards that only it owns."""
-
-    def __init__(self, cache_config: CacheConfig, decode_config: DecodeConfig, counter_dir: str):
-        if counter_dir:
-            os.environ[decode_counter.VARIABLE] = counter_dir
-        self._decoder = KillableDecoder(decode_config)
-        drafts = resolve_output(cache_config.dir) / "runs" / uuid.uuid4().hex
-        drafts.mkdir(parents=True)
-        self._writer = open_cache(cache_config).writer(drafts)
-
-    def cache(self, job: ClipJob) -> str | None:
-        """Decode one medium and write its frames; returns why that failed."""
-        try:
-            clip = self._decoder.decode(job.media, job.budget, job.rules)
-        except DecodeError as error:
-            return error.reason
-        self._writer.add(
-            StoredClip(
-                clip=dataclasses.replace(clip, key=job.key),
-                settings=job.settings,
-                source=media_name(job.media),
-            )
-        )
-        return None
-
-    def close(self) -> None:
-        """Seal what was written."""
-        self._writer.seal()
-        self._decoder.close()
+    num_gpus = ray.cluster_resources().get("GPU", 0.0)
+    if num_gpus < 1:
+        raise UserError("decode.device=cuda needs a GPU, and Ray sees none; set decode.device=cpu")
+    return math.floor(min(1.0, num_gpus / num_workers) * 1e4) / 1e4

@@ -1,8 +1,9 @@
 """Cache keys: equal exactly when the frames are equal.
 
 A key is a hash over settings: the content of the media file, the span, the budget, the family's
-rules, the decoder and the versions of our own sampling and decoding. Name and time of the file are
-not in it, so a moved or copied video keeps its frames.
+rules, the decoder with its device, a codec that changes frames, and the versions of our own
+sampling and decoding. Name and time of the file are not in it, so a moved or copied video keeps its
+frames.
 """
 
 import functools
@@ -13,7 +14,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from easyvideor1.preprocess.config import Decoder, Fingerprint
+from easyvideor1.preprocess.config import (
+    CacheConfig,
+    CacheMode,
+    Codec,
+    DecodeConfig,
+    Device,
+    Fingerprint,
+)
 from easyvideor1.preprocess.decode import DECODE_VERSION
 from easyvideor1.preprocess.decoders import decoder_for
 from easyvideor1.preprocess.errors import DecodeError
@@ -28,32 +36,60 @@ EDGE_BYTES = 65_536
 SPREAD_BLOCKS = 64
 
 
+IMAGE_LIMITS = ("min_pixels", "max_pixels", "convention")
+"""The fields of a budget that the frames of an image depend on."""
+
+
 def clip_settings(
     media: Media,
     budget: FrameBudget,
     rules: FamilyRules,
-    *,
-    decoder: Decoder = Decoder.auto,
-    fingerprint: Fingerprint = Fingerprint.fast,
+    decode: DecodeConfig,
+    cache: CacheConfig,
 ) -> dict[str, Any]:
     """Everything the frames of a medium depend on, as JSON-serialisable values.
+
+    Args:
+        media: the medium; its file is looked into.
+        budget: what applies to it.
+        rules: of the model family.
+        decode: decoder and device.
+        cache: fingerprint and codec; a codec without loss makes no difference.
 
     Raises:
         DecodeError: if a media file is missing or is no file.
     """
     limits = budget.as_dict()
     if media.kind is MediaKind.image:
-        limits = {name: limits[name] for name in ("min_pixels", "max_pixels")}
-    return {
-        "content": _content(media, fingerprint),
+        limits = {name: limits[name] for name in IMAGE_LIMITS}
+    settings = {
+        "content": _content(media, cache.fingerprint),
         "kind": media.kind.value,
         "span_s": [media.start_s, media.end_s],
         "frames_fps": media.frames_fps,
         "budget": limits,
         "rules": rules.as_dict(),
-        "decoder": decoder_for(media, decoder),
+        "decoder": _decoder_name(media, decode),
         "versions": {"decode": DECODE_VERSION, "sampler": SAMPLER_VERSION},
     }
+    # Frames decoded live were in no cache.
+    if cache.codec.is_lossy and cache.mode is not CacheMode.live:
+        settings["codec"] = _codec_name(cache)
+    return settings
+
+
+def _decoder_name(media: Media, decode: DecodeConfig) -> str:
+    """E.g. `torchcodec`, `torchcodec:cuda`, `pyav` or `pillow`."""
+    name = decoder_for(media, decode.decoder)
+    if name == "torchcodec" and decode.device is not Device.cpu:
+        return f"{name}:{decode.device.value}"
+    return name
+
+
+def _codec_name(cache: CacheConfig) -> str:
+    """E.g. `jpeg:95` or `h264:18`."""
+    quality = cache.jpeg_quality if cache.codec is Codec.jpeg else cache.h264_crf
+    return f"{cache.codec.value}:{quality}"
 
 
 def key_of(settings: dict[str, Any]) -> str:

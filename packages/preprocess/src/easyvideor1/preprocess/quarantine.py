@@ -4,6 +4,7 @@ An entry keeps later runs from decoding the same content again under the same se
 file has another key and is tried at once; `decode.retry_quarantined` tries all again.
 """
 
+import contextlib
 import fcntl
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,10 +31,16 @@ class Failure:
 class Quarantine:
     def __init__(self, config: CacheConfig):
         self.path = quarantine_path(config)
+        self._read: list[dict[str, Any]] = []
+        self._state: tuple[int, int, int] | None = None
 
     def reasons(self) -> dict[str, str]:
         """Why media failed, by cache key."""
         return {row["key"]: row["reason"] for row in self._rows() if row["key"]}
+
+    def reason(self, key: str) -> str | None:
+        """Why this medium failed, in any run until now; None if it did not."""
+        return next((row["reason"] for row in self._rows() if row["key"] == key), None)
 
     def add(self, failures: Sequence[Failure]) -> None:
         """Note failures that are not noted yet; returns when they are on the disk."""
@@ -42,13 +49,23 @@ class Quarantine:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         # Several runs may share the cache; a file apart, because the first append makes the other.
         with self.path.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            # Without locks on the file system, lines of two runs could at worst meet.
+            with contextlib.suppress(OSError):
+                fcntl.flock(lock, fcntl.LOCK_EX)
             noted = {(row["path"], row["reason"], row["key"]) for row in self._rows()}
             new = [f for f in failures if (f.path, f.reason, f.key) not in noted]
             jsonl.append(self.path, new)
 
     def _rows(self) -> list[dict[str, Any]]:
-        return jsonl.read(self.path) if self.path.exists() else []
+        """All entries; the file is read again when it has changed."""
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            return []
+        state = (status.st_ino, status.st_size, status.st_mtime_ns)
+        if state != self._state:
+            self._read, self._state = jsonl.read(self.path), state
+        return self._read
 
 
 def quarantine_path(config: CacheConfig) -> Path:

@@ -1,19 +1,29 @@
 """Starts Ray for the length of a job, unless it runs already: our own on loopback, or a cluster.
 
-A Ray we did not start is left running. Imports ray only inside.
+A Ray we did not start is left running. One that we started ends with its driver, however that ends;
+only its folder stays behind a kill, and the next Ray of ours removes it. Imports ray only inside.
 """
 
 import logging
+import os
 import shutil
 import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 
 from easyvideor1.preprocess.config import RayConfig
+from easyvideor1.preprocess.process_identity import ProcessIdentity
 from easyvideor1.schema import environment
 
 OBJECT_STORE_BYTES = 128 * 1024 * 1024
 """Frames go from workers to the cache, never through Ray."""
+FOLDERS = Path("/tmp")
+"""Of our own Rays. Short, because Ray puts Unix sockets below and their paths are limited to 107
+bytes."""
+_PREFIX = "evr-ray-"
+_OWNER_FILE = "owner.json"
+"""In each of them: the driver that it ends with."""
 
 
 @contextmanager
@@ -51,8 +61,9 @@ def ray_session(
         finally:
             ray.shutdown()
         return
-    # Short, because Ray puts Unix sockets below it and their paths are limited to 107 bytes.
-    folder = tempfile.mkdtemp(prefix="evr-ray-", dir="/tmp")
+    remove_leftovers()
+    folder = tempfile.mkdtemp(prefix=_PREFIX, dir=FOLDERS)
+    (Path(folder) / _OWNER_FILE).write_text(ProcessIdentity.current().as_json())
     try:
         ray.init(
             address="local",
@@ -69,3 +80,21 @@ def ray_session(
     finally:
         ray.shutdown()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_leftovers() -> int:
+    """Delete the folders of our own Rays whose drivers were killed; returns how many."""
+    leftovers = [folder for folder in FOLDERS.glob(f"{_PREFIX}*") if _is_leftover(folder)]
+    for folder in leftovers:
+        shutil.rmtree(folder, ignore_errors=True)
+    return len(leftovers)
+
+
+def _is_leftover(folder: Path) -> bool:
+    try:
+        if folder.stat().st_uid != os.getuid():
+            return False
+        owner = ProcessIdentity.from_json((folder / _OWNER_FILE).read_bytes())
+    except OSError:  # just made, or not ours
+        return False
+    return owner is not None and owner.has_ended()

@@ -1,16 +1,23 @@
-"""How the rest of the system gets the frames of a sample: from the cache, or decoded now.
+"""How the rest of the system gets the frames of a sample: from the cache, or decoded when asked.
 
-Which of the two is `cache.mode`; both give equal clips, because both go through `decode`. Used by
-evaluate and train in any process: a store is pickled as its settings and opens its files on use.
+`cache.mode` says what a clip that is not in the cache does; either way the clip is the same,
+because both go through `decode`. Used by evaluate and train in any process and from several
+threads: a store is pickled as its settings, and opens its files and starts its decoders on use.
 """
 
 import dataclasses
+import logging
+import threading
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from easyvideor1.preprocess.cache import open_cache
+from easyvideor1.preprocess.cache_settings import explain_missing
 from easyvideor1.preprocess.clip import Clip
+from easyvideor1.preprocess.codecs import encode
 from easyvideor1.preprocess.config import CacheConfig, CacheMode, DecodeConfig
-from easyvideor1.preprocess.decode import decode, media_name
+from easyvideor1.preprocess.decode import media_name
+from easyvideor1.preprocess.decoder_pool import DecoderPool
 from easyvideor1.preprocess.errors import MissingClipError
 from easyvideor1.preprocess.frame_cache import FrameCache
 from easyvideor1.preprocess.keys import clip_settings, key_of
@@ -19,12 +26,39 @@ from easyvideor1.schema.budget import Budgets, FrameBudget
 from easyvideor1.schema.conf import resolve_output
 from easyvideor1.schema.records import Media, Sample
 
+LOGGED_MISSES = 100
+"""Every so many clips that a store had to decode, beginning with the first, it says so."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadCounts:
+    """Clips that stores have loaded."""
+
+    hits: int = 0
+    """From the cache."""
+    misses: int = 0
+    """Decoded when they were asked for."""
+
+    def __add__(self, other: "LoadCounts") -> "LoadCounts":
+        return LoadCounts(hits=self.hits + other.hits, misses=self.misses + other.misses)
+
+    def __sub__(self, other: "LoadCounts") -> "LoadCounts":
+        return LoadCounts(hits=self.hits - other.hits, misses=self.misses - other.misses)
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Share of clips that came from the cache; None where no clip was loaded."""
+        total = self.hits + self.misses
+        return self.hits / total if total else None
+
 
 class ClipStore:
     """Frames of samples under one set of budgets, for one model family.
 
     Args:
-        cache_config: where the cache is, and whether it is used at all.
+        cache_config: where the cache is, and what a clip that it lacks does.
         budgets: frames and pixels by modality.
         rules: of the model family.
         decode_config: which decoder made, or makes, the frames.
@@ -45,9 +79,12 @@ class ClipStore:
         self.decode_config = decode_config
         self.validation = validation
         self._cache: FrameCache | None = None
+        self._decoders: DecoderPool | None = None
+        self._counts = LoadCounts()
+        self._lock = threading.Lock()
 
     def __reduce__(self):
-        """Travel as settings; open maps and locks stay behind."""
+        """Travel as settings; open maps, decoders and counts stay behind."""
         settings = (self.cache_config, self.budgets, self.rules, self.decode_config)
         return type(self), (*settings, self.validation)
 
@@ -58,21 +95,48 @@ class ClipStore:
             self._cache = open_cache(self.cache_config)
         return self._cache
 
+    @property
+    def counts(self) -> LoadCounts:
+        """Clips loaded by this store, in this process."""
+        return self._counts
+
+    @property
+    def hits(self) -> int:
+        """Clips that came from the cache."""
+        return self._counts.hits
+
+    @property
+    def misses(self) -> int:
+        """Clips that were decoded when they were asked for."""
+        return self._counts.misses
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Share of loaded clips that came from the cache; None before the first."""
+        return self._counts.hit_rate
+
     def load(self, sample: Sample) -> list[Clip]:
         """The clips of a sample, one per medium, in order.
 
         Raises:
             MissingClipError: if one is not in the cache and `cache.mode` is `require`.
-            DecodeError: if one gives no frames (live), or its file is missing.
+            DecodeError: if one has to be decoded and gives no frames, or its file is missing.
         """
         return [self._load(sample, media) for media in sample.media]
+
+    def close(self) -> None:
+        """End the decoder processes. The next miss starts others."""
+        with self._lock:
+            decoders, self._decoders = self._decoders, None
+        if decoders is not None:
+            decoders.close()
 
     def is_cached(self, sample: Sample) -> bool:
         """Whether the cache holds every medium of the sample."""
         return all(self.cache.has(self.key(media)) for media in sample.media)
 
     def missing(self, samples: Iterable[Sample]) -> list[Sample]:
-        """Samples that `load` would refuse in cached mode."""
+        """Samples that are not wholly in the cache."""
         return [sample for sample in samples if not self.is_cached(sample)]
 
     def budget(self, media: Media) -> FrameBudget:
@@ -82,11 +146,7 @@ class ClipStore:
     def settings(self, media: Media) -> dict:
         """Everything the frames of a medium depend on, see `keys.clip_settings`."""
         return clip_settings(
-            media,
-            self.budget(media),
-            self.rules,
-            decoder=self.decode_config.decoder,
-            fingerprint=self.cache_config.fingerprint,
+            media, self.budget(media), self.rules, self.decode_config, self.cache_config
         )
 
     def key(self, media: Media) -> str:
@@ -94,12 +154,47 @@ class ClipStore:
         return key_of(self.settings(media))
 
     def _load(self, sample: Sample, media: Media) -> Clip:
-        key = self.key(media)
-        if self.cache_config.mode is CacheMode.live:
-            clip = decode(media, self.budget(media), self.rules, self.decode_config)
-            return dataclasses.replace(clip, key=key)
-        try:
-            return self.cache.get(key)
-        except KeyError:
-            folder = resolve_output(self.cache_config.dir)
-            raise MissingClipError(sample.id, media_name(media), str(folder)) from None
+        settings = self.settings(media)
+        key = key_of(settings)
+        if self.cache_config.mode is not CacheMode.live:
+            try:
+                clip = self.cache.get(key)
+            except KeyError:
+                if self.cache_config.mode is CacheMode.require:
+                    raise self._missing(sample, media, settings) from None
+            else:
+                self._count(LoadCounts(hits=1))
+                return clip
+        clip = self._decode(media)
+        self._count(LoadCounts(misses=1), media)
+        return dataclasses.replace(clip, key=key)
+
+    def _decode(self, media: Media) -> Clip:
+        with self._lock:
+            if self._decoders is None:
+                self._decoders = DecoderPool(self.decode_config)
+        clip = self._decoders.decode(media, self.budget(media), self.rules)
+        if self.cache_config.mode is CacheMode.prefer and self.cache_config.codec.is_lossy:
+            # Whoever reads this clip from the cache sees what its codec leaves of it.
+            frames = encode(clip.frames, self.cache_config).decode()
+            clip = dataclasses.replace(clip, frames=frames)
+        return clip
+
+    def _count(self, counts: LoadCounts, media: Media | None = None) -> None:
+        with self._lock:
+            self._counts += counts
+            misses = self._counts.misses
+        is_news = media is not None and misses % LOGGED_MISSES == 1
+        if is_news and self.cache_config.mode is CacheMode.prefer:
+            _log.warning(
+                "%d of %d clips were not in the cache and were decoded when asked for, the last "
+                "%s; run evr-preprocess with these settings to decode them once",
+                misses,
+                self._counts.hits + misses,
+                media_name(media),
+            )
+
+    def _missing(self, sample: Sample, media: Media, settings: dict) -> MissingClipError:
+        folder = resolve_output(self.cache_config.dir)
+        explanation = explain_missing(self.cache, folder, [settings])
+        return MissingClipError(sample.id, media_name(media), str(folder), explanation)
