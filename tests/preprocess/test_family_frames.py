@@ -16,9 +16,12 @@ from PIL import Image
 from qwen_vl_utils.vision_process import fetch_image
 from transformers import Qwen2VLImageProcessor
 
+from easyvideor1.preprocess.cache import open_cache
 from easyvideor1.preprocess.clip import Clip
-from easyvideor1.preprocess.config import DecodeConfig, Decoder
+from easyvideor1.preprocess.config import CacheConfig, CacheFormat, Codec, DecodeConfig, Decoder
 from easyvideor1.preprocess.decode import decode
+from easyvideor1.preprocess.frame_cache import StoredClip
+from easyvideor1.preprocess.keys import clip_settings, key_of
 from easyvideor1.preprocess.rules import FamilyRules
 from easyvideor1.schema.budget import Convention, FrameBudget
 from tests.media import REAL_CLIPS, image, moving_colours, real_clip, video, write_video
@@ -31,6 +34,7 @@ from tests.qwen_processors import (
     video_element,
     video_processor,
 )
+from tests.stored_clips import drafts_of
 
 pytestmark = pytest.mark.usefixtures("torchcodec")
 
@@ -65,13 +69,13 @@ GENERATED: dict[str, dict[str, Any]] = {
 }
 
 CASES = [
-    *(("bigbuckbunny.mp4", budget) for budget in ("two a second", "seven", "total")),
+    *(("bigbuckbunny.mp4", budget) for budget in ("seven", "total")),
     *(("bikes.mp4", budget) for budget in ("dense", "six", "one in three seconds", "toy")),
     *(("carphone_pristine.mp4", budget) for budget in ("two a second", "seven", "enlarged")),
     *(("carphone_distorted.mp4", budget) for budget in ("dense", "six", "total")),
     *itertools.product(GENERATED, ("two a second", "dense", "enlarged", "total")),
 ]
-"""41 pairs of a source and a budget."""
+"""40 pairs of a source and a budget."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -127,14 +131,36 @@ def test_frames_are_those_of_the_familys_processor(
     if rules is QWEN2:
         budget = replace(budget, total_pixels=None)  # which its processor does not know
     clip = decode(video(paths[source]), budget, rules, TORCHCODEC)
-    patches, grid, metadata = by_the_processor(paths[source], budget, rules, len(clip.frames))
-    assert list(clip.metadata.frame_indices) == metadata.frames_indices.tolist()
+    assert_from_the_processor(clip, paths[source], budget, rules)
+
+
+def assert_from_the_processor(
+    clip: Clip, path: str, budget: FrameBudget, rules: FamilyRules
+) -> None:
+    """Indices, times, size and pixels are those that the family's processor comes to."""
+    patches, grid, metadata = by_the_processor(path, budget, rules, len(clip.frames))
+    indices = metadata.frames_indices.tolist()
+    assert list(clip.metadata.frame_indices) == indices
     assert clip.metadata.timestamps_s == pytest.approx(
-        [index / metadata.fps for index in metadata.frames_indices.tolist()], rel=1e-12
+        [index / metadata.fps for index in indices], rel=1e-12
     )
     our_patches, our_grid = patches_of(clip, rules)
     assert torch.equal(our_grid, grid)
     assert torch.equal(our_patches, patches)
+
+
+def assert_from_qwen_vl_utils(clip: Clip, element: dict[str, Any], rules: FamilyRules) -> None:
+    """Indices, times, rate, size and pixels are those that `fetch_video` comes to."""
+    with torchcodec_reader(num_threads=1):
+        frames, metadata, sample_fps = fetch_video(element, rules)
+    indices = metadata["frames_indices"]
+    assert list(clip.metadata.frame_indices) == indices
+    assert clip.metadata.timestamps_s == pytest.approx(
+        [index / metadata["fps"] for index in indices], rel=1e-12
+    )
+    assert clip.metadata.sample_fps == pytest.approx(sample_fps, rel=1e-12)
+    assert frames.dtype is torch.float32
+    assert np.array_equal(clip.frames, frames.numpy())
 
 
 SPANS = {"whole": (None, None), "middle": (1.0, 3.3), "from": (2.5, None), "until": (None, 1.26)}
@@ -156,17 +182,8 @@ def test_frames_are_those_of_qwen_vl_utils(
     budget = replace(BUDGETS[budget_name], convention=Convention.qwen_vl_utils)
     start_s, end_s = SPANS[span]
     clip = decode(video(paths[source], start_s, end_s), budget, rules, TORCHCODEC)
-    with torchcodec_reader(num_threads=1):
-        element = video_element(paths[source], budget, start_s, end_s)
-        frames, metadata, sample_fps = fetch_video(element, rules)
-    indices = metadata["frames_indices"]
-    assert list(clip.metadata.frame_indices) == indices
-    assert clip.metadata.timestamps_s == pytest.approx(
-        [index / metadata["fps"] for index in indices], rel=1e-12
-    )
-    assert clip.metadata.sample_fps == pytest.approx(sample_fps, rel=1e-12)
-    assert frames.dtype is torch.float32
-    assert np.array_equal(clip.frames, frames.numpy())
+    element = video_element(paths[source], budget, start_s, end_s)
+    assert_from_qwen_vl_utils(clip, element, rules)
 
 
 IMAGE_SIZES = [
@@ -237,3 +254,33 @@ def test_images_are_those_of_fetch_image(
     theirs = fetch_image(element, image_patch_size=rules.patch_size)
     clip = decode(image(tmp_path / "picture.png"), budget, rules, TORCHCODEC)
     assert np.array_equal(clip.frames[0].transpose(1, 2, 0), np.asarray(theirs))
+
+
+CACHED = {
+    "raw in arrow": CacheConfig(format=CacheFormat.arrow, codec=Codec.raw),
+    "zstd in pt": CacheConfig(format=CacheFormat.pt, codec=Codec.zstd),
+}
+
+
+@pytest.mark.parametrize("config", CACHED.values(), ids=CACHED.keys())
+@pytest.mark.parametrize("convention", Convention)
+@EVERY_FAMILY
+def test_cached_frames_are_those_decoded_on_the_fly_and_those_of_the_library(
+    rules: FamilyRules, convention: Convention, config: CacheConfig, tmp_path: Path
+) -> None:
+    path = real_clip("bikes.mp4")
+    media, budget = video(path), replace(BUDGETS["two a second"], convention=convention)
+    config = replace(config, dir=str(tmp_path / "cache"))
+    decoded = decode(media, budget, rules, TORCHCODEC)
+    settings = clip_settings(media, budget, rules, TORCHCODEC, config)
+    key = key_of(settings)
+    with open_cache(config).writer(drafts_of(config.dir)) as writer:
+        stored = StoredClip(clip=replace(decoded, key=key), settings=settings, source=path)
+        writer.add(stored)
+    cached = open_cache(config).get(key)
+    assert np.array_equal(cached.frames, decoded.frames)
+    assert cached.metadata == decoded.metadata
+    if convention is Convention.qwen_vl_utils:
+        assert_from_qwen_vl_utils(cached, video_element(path, budget), rules)
+    else:
+        assert_from_the_processor(cached, path, budget, rules)

@@ -67,7 +67,8 @@ class FrameBudget:
 
     def as_dict(self) -> dict[str, float | int | str | None]:
         """The limits as plain values, for keys and fingerprints."""
-        return asdict(self)
+        # `torch.load(weights_only=True)`, which reads .pt caches, refuses members of an enum.
+        return asdict(self) | {"convention": self.convention.value, "snap": self.snap.value}
 
 
 @dataclass(kw_only=True, slots=True)
