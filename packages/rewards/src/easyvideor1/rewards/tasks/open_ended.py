@@ -2,7 +2,8 @@
 
 rouge-score computes them (Lin, ACL 2004, W04-1013) with our tokenizer, which keeps every script:
 its own drops all but ASCII, so that no Chinese answer could score. Where the gold text is one token
-long there is no bigram, and ROUGE-2 is left out of the mean.
+long there is no bigram, and ROUGE-2 is left out of the mean. With `reward.open_ended.metric=chrf`
+accuracy is sacrebleu's chrF (Popović, WMT 2015, W15-3049) of the sentence, over 100.
 """
 
 import re
@@ -10,24 +11,27 @@ import unicodedata
 from functools import lru_cache
 from typing import Any
 
-from easyvideor1.rewards.config import RewardConfig
+from easyvideor1.rewards.config import OpenEndedMetric, RewardConfig
 from easyvideor1.rewards.reading import AnswerText, NoAnswer
 from easyvideor1.rewards.registry import GoldError, Task, register_task
+from easyvideor1.rewards.scripts import UNSPACED
 from easyvideor1.schema.records import ProblemType, Sample
 
 QUICK_PRODUCT = 4_000_000
 """Characters of answer times characters of gold text up to which ROUGE takes tens of ms."""
+QUICK_CHARS = 40_000
+"""Characters of both texts up to which chrF takes tens of ms."""
 MAX_STEMMED_CHARS = 40
 """No English word is longer, and the stemmer recurses once per letter of "yyyy…"."""
 
-_BY_CHARACTER = (  # Han and kana: written without spaces
-    r"\u3005\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-)
-_TOKEN = re.compile(rf"[{_BY_CHARACTER}]|[^\W_{_BY_CHARACTER}]+")
+_TOKEN = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+")
 
 
 class Tokenizer:
-    """Lower-case words of all scripts; Han and kana by character; ASCII words stemmed (Porter)."""
+    """Lower-case words of all scripts; by character where they are written without spaces.
+
+    ASCII words are stemmed (Porter).
+    """
 
     def __init__(self) -> None:
         from nltk.stem.porter import PorterStemmer
@@ -53,16 +57,21 @@ class OpenEnded(Task[str]):
         return answer.text
 
     def score(self, value: str, sample: Sample, config: RewardConfig) -> float:
-        return rouge(value, _gold(sample))
+        metric = chrf if config.open_ended.metric is OpenEndedMetric.chrf else rouge
+        return metric(value, _gold(sample))
 
     def render_gold(self, sample: Sample, config: RewardConfig) -> str:
         return _gold(sample)
 
     def is_quick(self, text: str, sample: Sample, config: RewardConfig) -> bool:
-        return len(text) * len(str(sample.answer)) <= QUICK_PRODUCT
+        num_chars, num_gold = len(text), len(str(sample.answer))
+        if config.open_ended.metric is OpenEndedMetric.chrf:
+            return num_chars + num_gold <= QUICK_CHARS
+        return num_chars * num_gold <= QUICK_PRODUCT
 
     def load(self) -> None:
         _tools()
+        _chrf()
 
 
 def rouge(text: str, gold: str) -> float:
@@ -74,6 +83,20 @@ def rouge(text: str, gold: str) -> float:
     scores = scorer.score(gold, text)
     kinds = ("rouge1", "rouge2", "rougeL") if num_gold > 1 else ("rouge1", "rougeL")
     return min(1.0, sum(float(scores[kind].fmeasure) for kind in kinds) / len(kinds))
+
+
+def chrf(text: str, gold: str) -> float:
+    """chrF of a text, 0 to 1: F2 of its character n-grams up to six, white space left out."""
+    if text.split() == gold.split():
+        return 1.0  # the library has no n-grams of a text of nothing but rare white space
+    return min(1.0, max(0.0, _chrf().sentence_score(text, [gold]).score / 100))
+
+
+@lru_cache(maxsize=1)
+def _chrf() -> Any:
+    from sacrebleu.metrics import CHRF
+
+    return CHRF()
 
 
 @lru_cache(maxsize=1)
