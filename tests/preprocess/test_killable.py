@@ -1,4 +1,4 @@
-"""The decoder process: its deadline, its death, and life after both."""
+"""The decoder process: its deadline, its memory, its death, and life after each."""
 
 import os
 import signal
@@ -12,14 +12,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from easyvideor1.preprocess.config import DecodeConfig, Decoder
+from easyvideor1.preprocess.config import DecodeConfig, Decoder, Device
 from easyvideor1.preprocess.decode import decode
 from easyvideor1.preprocess.errors import DecodeError
+from easyvideor1.preprocess.ffmpeg_messages import sort_messages
 from easyvideor1.preprocess.killable import KillableDecoder
 from easyvideor1.preprocess.rules import FamilyRules
 from easyvideor1.schema.budget import FrameBudget
-from tests.media import real_clip, video
+from easyvideor1.schema.errors import UserError
+from tests.media import real_clip, video, write_video
 
 CONFIG = DecodeConfig(decoder=Decoder.pyav, deadline_s=60.0)
 BUDGET = FrameBudget(max_frames=4)
@@ -75,10 +78,91 @@ def test_a_video_that_hangs_is_given_up_at_the_deadline(
 def test_a_video_that_kills_its_decoder_is_an_error_of_that_video(
     decoder: KillableDecoder, rules: FamilyRules, hanging: str
 ) -> None:
-    process, _ = decoder._started()
+    process = decoder._started().process
     threading.Timer(0.5, process.send_signal, [signal.SIGSEGV]).start()
     with pytest.raises(DecodeError, match="the decoder process was killed by SIGSEGV"):
         decoder.decode(video(hanging), BUDGET, rules)
+
+
+def test_a_video_that_needs_too_much_memory_is_an_error_of_that_video(
+    decoder: KillableDecoder, rules: FamilyRules, tmp_path: Path
+) -> None:
+    large = write_video(tmp_path / "4k.mp4", num_frames=2, height=2160, width=3840)
+    decoder.close()
+    decoder._config.memory_gb = 0.06
+    try:
+        with pytest.raises(DecodeError, match=r"needs more than decode\.memory_gb=0\.06"):
+            decoder.decode(video(large), BUDGET, rules)
+        process = decoder._started().process
+        assert decoder.decode(video(real_clip("bikes.mp4")), BUDGET, rules).shape[0] == 4
+        assert decoder._started().process is process
+    finally:
+        decoder._config.memory_gb = CONFIG.memory_gb
+    assert decoder.decode(video(large), BUDGET, rules).shape[0] == 2
+
+
+def test_frames_beyond_the_memory_limit_are_refused_before_they_are_decoded(
+    decoder: KillableDecoder, rules: FamilyRules
+) -> None:
+    dense = FrameBudget(fps=100, max_frames=512, min_pixels=1_000_000, max_pixels=1_000_000)
+    decoder._config.memory_gb = 0.5  # 250 frames of 3 MB are more
+    try:
+        with pytest.raises(DecodeError, match=r"needs more than decode\.memory_gb=0\.5"):
+            decoder.decode(video(real_clip("bikes.mp4")), dense, rules)
+    finally:
+        decoder._config.memory_gb = CONFIG.memory_gb
+
+
+def test_the_frames_outlive_the_decoder(decoder: KillableDecoder, rules: FamilyRules) -> None:
+    media = video(real_clip("bikes.mp4"))
+    first = decoder.decode(media, BUDGET, rules).frames[1:]
+    kept = first.copy()
+    other = FrameBudget(max_frames=4, max_pixels=30_000)
+    assert decoder.decode(media, other, rules).shape != (4, *kept.shape[1:])
+    decoder.close()
+    assert np.array_equal(first, kept)
+
+
+def test_the_process_is_replaced_after_so_many_media(
+    decoder: KillableDecoder, rules: FamilyRules
+) -> None:
+    decoder.close()
+    decoder._config.recycle_after = 2
+    try:
+        pids = []
+        for _ in range(3):
+            decoder.decode(video(real_clip("bikes.mp4")), BUDGET, rules)
+            pids.append(decoder._started().process.pid)
+    finally:
+        decoder._config.recycle_after = CONFIG.recycle_after
+    assert pids[0] == pids[1] != pids[2]
+    assert not Path(f"/proc/{pids[0]}").exists()
+
+
+@pytest.mark.usefixtures("torchcodec")
+def test_a_gpu_that_is_not_there_is_a_mistake_of_the_user(rules: FamilyRules) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    config = DecodeConfig(device=Device.cuda)
+    with (
+        pytest.raises(UserError, match=r"decode\.device=cuda needs an NVIDIA GPU") as caught,
+        KillableDecoder(config) as decoder,
+    ):
+        decoder.decode(video(real_clip("bikes.mp4")), BUDGET, rules)
+    assert not isinstance(caught.value, DecodeError)
+
+
+def test_ffmpegs_complaints_are_told_from_other_output() -> None:
+    messages = sort_messages(
+        "[h264 @ 0x55d0] error while decoding MB 6 1, bytestream -7\n"
+        "    Last message repeated 2 times\n"
+        "[h264 @ 0x55d0] mmco: unref short failure\n"
+        "    Last message repeated 5 times\n"
+        "UserWarning: something else\n"
+    )
+    assert messages.count == 3
+    assert messages.errors == ("h264: error while decoding MB 6 1, bytestream -7",)
+    assert messages.other == "UserWarning: something else\n"
 
 
 def test_the_decoder_dies_with_its_parent(rules: FamilyRules, hanging: str) -> None:
@@ -88,7 +172,7 @@ def test_the_decoder_dies_with_its_parent(rules: FamilyRules, hanging: str) -> N
         "from easyvideor1.preprocess.rules import FamilyRules\n"
         f"rules = {rules!r}\n"
         "decoder = KillableDecoder(CONFIG)\n"
-        "print(decoder._started()[0].pid, flush=True)\n"
+        "print(decoder._started().process.pid, flush=True)\n"
         f"decoder.decode(video({hanging!r}), BUDGET, rules)\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)

@@ -198,7 +198,8 @@ class PyavReader:
         import torch
 
         is_deep = raw.format.components[0].bits > 8
-        array = (self._by_filter(raw) if is_deep else raw).to_ndarray(format="rgb24")
+        converted = self._by_filter(raw) if is_deep else raw
+        array = converted.to_ndarray(format="rgb24", threads=1)
         if raw.rotation:
             array = np.ascontiguousarray(np.rot90(array, k=round(raw.rotation / 90)))
         return torch.from_numpy(array).permute(2, 0, 1)
@@ -212,6 +213,7 @@ class PyavReader:
         form = raw.width, raw.height, raw.format.name
         if form not in self._graphs:
             graph = Graph()
+            graph.threads = 1
             source = graph.add_buffer(
                 width=raw.width,
                 height=raw.height,

@@ -310,8 +310,9 @@ def _announced_rate(stream: "VideoStream") -> float | None:
 
 def _is_untimed(container: "InputContainer", stream: "VideoStream") -> bool:
     name = container.format.name
-    # AVI numbers frames as they are stored; with B-frames that is not as they are shown.
-    return name in UNTIMED_FORMATS or (name == "avi" and stream.codec_context.has_b_frames)
+    # These number frames as they are stored; with B-frames that is not as they are shown.
+    is_numbered = name in ("avi", "mxf") and stream.codec_context.has_b_frames
+    return is_numbered or name in UNTIMED_FORMATS
 
 
 def _format_notes(container: "InputContainer", stream: "VideoStream") -> tuple[str, ...]:

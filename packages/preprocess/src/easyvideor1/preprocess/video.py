@@ -20,6 +20,11 @@ JUMP_FRAMES = 4
 """A jump must save more frames than it costs: those that a decoder holds back for reordering."""
 
 
+MAX_MISSES = 8
+"""Key frames tried in vain before a file is read in order: with periodic intra refresh, say, none
+of them can be decoded without the frames before it."""
+
+
 class EndsEarlyError(Exception):
     """Nothing could be decoded from some frame on; the index ends there now, so sample again."""
 
@@ -41,6 +46,7 @@ class VideoFile:
         self._reader = open_reader(path, self.index, decoder, device)
         self._notes = list(self._reader.notes())
         self._stand_ins: list[int] = []
+        self._can_jump = True
         self._start()
         if self._current is None:
             raise ValueError("no frame can be decoded")
@@ -94,10 +100,13 @@ class VideoFile:
     def _cut(self) -> None:
         """Let the index end at the last frame that can be decoded."""
         found, readable = len(self.index), bisect_right(self._pts, self._last_pts())
-        if readable == found:
+        if readable < found:
+            self.index = self.index.first(readable)
+            self._notes.append(f"of {found} frames in the file, {readable} can be decoded")
+        elif self._can_jump:
+            self._can_jump = False
+        else:
             raise ValueError("its frames are decoded at one time and not at another")
-        self.index = self.index.first(readable)
-        self._notes.append(f"of {found} frames in the file, {readable} can be decoded")
         self._start()
 
     def _start(self) -> None:
@@ -156,18 +165,20 @@ class VideoFile:
             return True
         number = self._last_key(position)
         here = self._position(self._current.pts)
-        return number > 0 and int(self.index.keys[number]) > here + JUMP_FRAMES
+        return self._can_jump and number > 0 and self.index.keys[number] > here + JUMP_FRAMES
 
     def _go_to(self, position: int) -> None:
         """To the last key frame before a position from which decoding begins well.
 
         A search may miss the key frame, in transport streams above all, and it may be damaged.
         """
-        for number in range(self._last_key(position), 0, -1):
+        last = self._last_key(position) if self._can_jump else 0
+        for number in range(last, max(last - MAX_MISSES, 0), -1):
             if self._reaches(number):
                 return
             if self._current is None:
                 raise EndsEarlyError
+        self._can_jump = self._can_jump and last <= MAX_MISSES
         self._rewind()
 
     def _reaches(self, number: int) -> bool:
