@@ -73,10 +73,12 @@ def test_a_run_answers_everything_once_and_a_second_one_asks_nothing(bench: Benc
     summary = bench.finish()
     assert summary["statuses"] == {"truncated": len(bench.all_questions)}
     assert summary["videos"] == len(clips(bench)) and summary["coverage"] == 1.0
+    assert summary["cache"] == {"hits": 0, "misses": len(clips(bench)), "hit_rate": 0.0}
     assert set(summary["by_type"]) >= {"multiple_choice", "numerical", "boolean"}
     assert bench.asked() == set()
     again = bench.finish()
-    assert again | {"seconds": {}} == summary | {"seconds": {}}
+    spent: dict[str, dict] = {"seconds": {}, "cache": {}}
+    assert again | spent == summary | spent
 
 
 def test_missing_media_count_as_failures_until_they_are_there(bench: Bench) -> None:

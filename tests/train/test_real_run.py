@@ -85,6 +85,9 @@ def test_a_run_trains_is_continued_and_leaves_a_model(
         assert row["reward/offline"] == 1.0
         # The engine sampled from the very weights the learner then updates.
         assert row["learner/mismatch_max"] < 2e-3
+        for reader in ("rollout", "learner"):
+            assert row[f"cache/hit_rate/{reader}"] == 1.0
+            assert row[f"cache/misses/{reader}"] == 0
     assert decode_counter.total(counters) == 0
     deadline = time.monotonic() + 30
     while (left := children() - before) and time.monotonic() < deadline:

@@ -210,14 +210,15 @@ def _again(
 
 
 def _cache_frames(config: EvaluateConfig, evaluation: Evaluation) -> None:
-    """Decode what is not in the cache; questions about undecodable media end here."""
-    from easyvideor1.preprocess.config import CacheMode
-    from easyvideor1.preprocess.engine import cache_samples
+    """Do what `cache.mode` says about missing clips; questions about undecodable media end here."""
+    from easyvideor1.preprocess.engine import ensure_cached
 
-    if config.cache.mode is CacheMode.live or not evaluation.questions:
+    if not evaluation.questions:
         return
     samples = list({q.sample.id: q.sample for q in evaluation.questions}.values())
-    report = cache_samples(samples, store=evaluation.store, ray=config.ray)
+    report = ensure_cached([(samples, evaluation.store)], ray=config.ray)
+    if report is None:
+        return
     print(f"{evaluation.opened.name}: {report}")
     reasons = {
         sample_id: f"{failure.path}: {failure.reason}"
@@ -333,13 +334,23 @@ def conclude(config: EvaluateConfig, evaluation: Evaluation, model_path: str) ->
         "metric": opened.config.metric.value,
         "notes": opened.config.notes,
         "seconds": evaluation.seconds,
+        "cache": _cache_use(evaluation.store),
     }
     summary = scoring.write_summary(folder.path, outcomes, opened.config, header)
     if config.job is not Job.score:
         _report(config, evaluation, summary, outcomes)
     folder.close()
+    evaluation.store.close()
     _print_summary(summary)
     return summary
+
+
+def _cache_use(store: "ClipStore") -> dict[str, float]:
+    """Where the frames of this run came from; empty where it needed none."""
+    counts = store.counts
+    if counts.hit_rate is None:
+        return {}
+    return {"hits": counts.hits, "misses": counts.misses, "hit_rate": counts.hit_rate}
 
 
 def _report(
@@ -368,3 +379,6 @@ def _print_summary(summary: dict[str, Any]) -> None:
     statuses = ", ".join(f"{count} {name}" for name, count in summary["statuses"].items())
     print(f"{summary['benchmark']}: {official}  ({summary['questions']} answers: {statuses})")
     print(f"  chance {summary['chance']:.3f}, results in {Path(summary['folder'])}")
+    if summary["cache"].get("misses"):
+        misses, rate = summary["cache"]["misses"], summary["cache"]["hit_rate"]
+        print(f"  {misses} clips were decoded when asked for; {rate:.1%} came from the cache")

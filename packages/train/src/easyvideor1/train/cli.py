@@ -87,28 +87,27 @@ def with_model(config: TrainConfig) -> TrainConfig:
 
 
 def cache_clips(config: TrainConfig, datasets: Datasets) -> None:
-    """Decode what is not in the cache, so that training decodes nothing.
+    """Do what `cache.mode` says about clips that are not in the cache.
 
     Raises:
-        UserError: for media that give no frames, unless `data.on_bad_row=skip`.
+        UserError: for media that give no frames, unless `data.on_bad_row=skip`;
+            `MissingClipsError` for missing clips in mode `require`.
     """
-    from easyvideor1.preprocess.config import CacheMode
-
-    if config.cache.mode is CacheMode.live:
-        return
-    from easyvideor1.preprocess.engine import cache_all
+    from easyvideor1.preprocess.engine import ensure_cached
     from easyvideor1.preprocess.rules import load_rules
     from easyvideor1.train.inputs import open_store
 
     model = config.model
     rules = load_rules(model.path, trust_remote_code=model.trust_remote_code)
-    report = cache_all(
+    report = ensure_cached(
         [
             (datasets.train, open_store(config, rules, validation=False)),
             (datasets.validation, open_store(config, rules, validation=True)),
         ],
         ray=config.ray,
     )
+    if report is None:
+        return
     print(f"cache: {report}")
     if report.failures and config.data.on_bad_row == "raise":
         first = report.failures[0]

@@ -1,12 +1,21 @@
-"""What a step's groups say, and how long its phases took, as flat numbers for the tracker."""
+"""What a step's groups say, how long its phases took and where its frames came from.
 
+Flat numbers for the tracker.
+"""
+
+import functools
+import operator
 import time
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from easyvideor1.schema.records import Completion, Group, Score, ScoreStatus, Source
+
+if TYPE_CHECKING:
+    from easyvideor1.preprocess.store import LoadCounts
 
 
 def summarize(groups: Sequence[Group]) -> dict[str, float]:
@@ -63,6 +72,34 @@ def _lengths(completions: Sequence[Completion]) -> dict[str, float]:
 
 def _num_tokens(completions: Iterable[Completion]) -> int:
     return sum(len(completion.token_ids) for completion in completions)
+
+
+class CacheMetrics:
+    """How often the frames that some processes loaded came from the cache.
+
+    Args:
+        reader: names the processes, `rollout` or `learner`.
+    """
+
+    def __init__(self, reader: str):
+        self._reader = reader
+        self._told: LoadCounts | None = None
+
+    def since_last(self, counts: "Sequence[LoadCounts]") -> dict[str, float]:
+        """Hit rate and misses since the last call; nothing where no frames were loaded.
+
+        Args:
+            counts: of each process, since it began.
+        """
+        total = functools.reduce(operator.add, counts)
+        new = total if self._told is None else total - self._told
+        self._told = total
+        if new.hit_rate is None:
+            return {}
+        return {
+            f"cache/hit_rate/{self._reader}": new.hit_rate,
+            f"cache/misses/{self._reader}": float(new.misses),
+        }
 
 
 class Stopwatch:

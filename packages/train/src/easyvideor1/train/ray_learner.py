@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 from easyvideor1.train.actors import Actors, log_to
 from easyvideor1.train.config import TrainConfig
 from easyvideor1.train.interfaces import Objective, Sampler, TrainExample
+from easyvideor1.train.metrics import CacheMetrics
 
 if TYPE_CHECKING:
     from easyvideor1.evaluate.manifest import WeightManifest
+    from easyvideor1.preprocess.store import LoadCounts
 
 
 class RankActor:
@@ -50,12 +52,13 @@ class RankActor:
         model = config.model
         family = load_family(model.path, trust_remote_code=model.trust_remote_code)
         self._config = config
+        self._store = open_store(config, family.rules, validation=False)
         self._learner = RankLearner(
             config=config.learner,
             algorithm=config.algorithm,
             model_path=model.path,
             family=family,
-            clip_store=open_store(config, family.rules, validation=False),
+            clip_store=self._store,
             temperature=config.rollout.temperature,
             dtype=model.dtype,
             trust_remote_code=model.trust_remote_code,
@@ -73,6 +76,10 @@ class RankActor:
     def update(self, examples: list[TrainExample], objective: Objective) -> dict[str, float]:
         """This rank's part of an update."""
         return self._learner.update(examples, objective)
+
+    def load_counts(self) -> "LoadCounts":
+        """Clips loaded so far, and where they came from."""
+        return self._store.counts
 
     def manifest(self, version: int) -> "WeightManifest | None":
         """The weights in shared memory of rank 0; None on the others, which help to gather."""
@@ -105,6 +112,7 @@ class RayLearner:
         self._ranks = ranks
         self._timeout_s = timeout_s
         self._version = 0
+        self._cache_metrics = CacheMetrics("learner")
 
     def begin(self, objective: Objective) -> None:
         """A fresh optimizer and schedule on every rank."""
@@ -113,12 +121,17 @@ class RayLearner:
     def update(
         self, examples: Sequence[TrainExample], objective: Objective = "policy"
     ) -> dict[str, float]:
-        """One update on all ranks together; groups stay whole, ranks get similar loads."""
+        """One update on all ranks together; groups stay whole, ranks get similar loads.
+
+        Its metrics say as well how often frames came from the cache.
+        """
         from easyvideor1.train.learner import divide
 
         shares = divide(examples, len(self._ranks))
         calls = [(rank, (share, objective)) for rank, share in enumerate(shares)]
-        return self._ranks.each("update", calls, timeout_s=self._timeout_s)[0]
+        learned = self._ranks.each("update", calls, timeout_s=self._timeout_s)[0]
+        counts = self._ranks.all("load_counts", timeout_s=self._timeout_s)
+        return learned | self._cache_metrics.since_last(counts)
 
     def publish(self, sampler: Sampler) -> None:
         """Hand the current weights to every engine, under the next version."""

@@ -16,11 +16,12 @@ from easyvideor1.schema.records import Completion, Sample
 from easyvideor1.train.actors import Actors, log_to
 from easyvideor1.train.config import RolloutConfig, TrainConfig
 from easyvideor1.train.interfaces import Prompt
+from easyvideor1.train.metrics import CacheMetrics
 from easyvideor1.train.offline import stable_hash
 
 if TYPE_CHECKING:
     from easyvideor1.evaluate.manifest import WeightManifest
-    from easyvideor1.preprocess.store import ClipStore
+    from easyvideor1.preprocess.store import ClipStore, LoadCounts
 
 NUM_PREPARED = 4  # prompts whose frames are loaded while the engine is full
 
@@ -72,6 +73,10 @@ class EngineActor:
             result = await self._engine.generate(request)
         return result.completions
 
+    async def load_counts(self) -> "LoadCounts":
+        """Clips loaded so far, and where they came from."""
+        return self._stores[False].counts + self._stores[True].counts
+
     async def publish(self, manifest: "WeightManifest") -> None:
         """Replace the engine's weights."""
         await self._engine.publish(manifest)
@@ -88,6 +93,7 @@ class RaySampler:
         self._engines = engines
         self._config = config
         self._seed = seed
+        self._cache_metrics = CacheMetrics("rollout")
 
     def generate(
         self, prompts: Sequence[Prompt], group_sizes: Sequence[int], *, step: int
@@ -118,8 +124,9 @@ class RaySampler:
         self._engines.all("publish", manifest, timeout_s=self._config.timeout_s)
 
     def metrics(self) -> dict[str, float]:
-        """Nothing is refused here."""
-        return {}
+        """How often frames came from the cache since the last call."""
+        counts = self._engines.all("load_counts", timeout_s=self._config.timeout_s)
+        return self._cache_metrics.since_last(counts)
 
     def _complete(
         self,
