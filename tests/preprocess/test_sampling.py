@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.video_utils import VideoMetadata
@@ -126,7 +127,7 @@ def test_the_frames_are_those_of_the_familys_processor(case: tuple, rules: Famil
         assert list(selection.indices) == of_the_processor(case, rules)
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(case=sources_and_budgets(), rules=st.sampled_from([QWEN2, QWEN3]))
 def test_any_frames_are_those_of_the_familys_processor(case: tuple, rules: FamilyRules) -> None:
     selection = ours(case, rules, Convention.transformers)
@@ -176,7 +177,7 @@ def test_the_frames_are_those_of_qwen_vl_utils(case: tuple, rules: FamilyRules) 
     assert selection.sample_fps == sample_fps
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(case=sources_and_budgets(), rules=st.sampled_from([QWEN2, QWEN3]))
 def test_any_frames_are_those_of_qwen_vl_utils(case: tuple, rules: FamilyRules) -> None:
     selection = ours(case, rules, Convention.qwen_vl_utils)
@@ -205,6 +206,18 @@ def test_a_span_is_that_of_qwen_vl_utils(span: tuple, source_fps: float) -> None
     case = (total_frames, source_fps, budget.fps, budget.min_frames, budget.max_frames)
     indices, sample_fps = of_qwen_vl_utils(case, QWEN3, *span)
     assert (list(selection.indices), selection.sample_fps) == (indices, sample_fps)
+
+
+@pytest.mark.parametrize("convention", Convention)
+def test_frames_are_the_same_while_a_model_is_loaded_in_16_bits(convention: Convention) -> None:
+    case = (107_892, 30000 / 1001, 2.0, 4, 768)
+    before = ours(case, QWEN2, convention)
+    with torch.device("meta"):
+        torch.set_default_dtype(torch.bfloat16)
+        try:
+            assert ours(case, QWEN2, convention) == before
+        finally:
+            torch.set_default_dtype(torch.float32)
 
 
 @EVERY_FAMILY

@@ -3,6 +3,9 @@
 `fps` frames a second, clamped to the budget and to what there is, spread over the span. The
 convention and the model family decide on the rest: rounding, ends, even counts. Called by `decode`
 before any frame is read; tests hold each rule beside the library it is taken from.
+
+Two of the libraries take steps in float32, whose rounding decides on frames of long videos: torch
+takes them here too, with its type and device spelt out, as a process may have set other defaults.
 """
 
 import math
@@ -95,14 +98,15 @@ def _qwen2_vl_processor(
     Of some counts (480 of 6,007 frames) the processor's steps make one index more, behind the last
     frame, which it then fails to read; it is left out.
     """
-    import torch  # its own arange: the rounding of the steps is part of the rule
+    import torch
 
     available, patch = len(span), rules.temporal_patch_size
     most = min(budget.max_frames, available)
     wanted = min(max(available / source_fps * budget.fps, budget.min_frames), most)
     num_frames = max(math.floor(wanted / patch) * patch, min(patch, most))
-    offsets = torch.arange(0, available, available / num_frames).int()[:num_frames]
-    return [span[offset] for offset in offsets.tolist()]
+    step = available / num_frames
+    steps = torch.arange(0, available, step, dtype=torch.float32, device="cpu")
+    return [span[offset] for offset in steps.int()[:num_frames].tolist()]
 
 
 def _qwen3_vl_processor(
@@ -119,15 +123,19 @@ def _qwen3_vl_processor(
 def _qwen_vl_utils(
     span: range, source_fps: float, budget: FrameBudget, rules: FamilyRules
 ) -> list[int]:
-    """`smart_nframes` and the readers of qwen-vl-utils: an even count, from first to last frame."""
-    import torch  # its own linspace: float32 rounds long videos otherwise than float64
+    """`smart_nframes` and the readers of qwen-vl-utils: an even count, from first to last frame.
+
+    A list of frames, which the library shows whole, is sampled as a video of its rate.
+    """
+    import torch
 
     available = len(span)
     fewest = math.ceil(budget.min_frames / FRAME_FACTOR) * FRAME_FACTOR
     wanted = max(available / source_fps * budget.fps, fewest)
     wanted = min(wanted, budget.max_frames, available)
     num_frames = math.floor(wanted / FRAME_FACTOR) * FRAME_FACTOR or 1
-    return torch.linspace(span[0], span[-1], num_frames).round().long().tolist()
+    steps = torch.linspace(span[0], span[-1], num_frames, dtype=torch.float32, device="cpu")
+    return steps.round().long().tolist()
 
 
 _Rule = Callable[[range, float, FrameBudget, FamilyRules], list[int]]
