@@ -1,11 +1,25 @@
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
-from easyvideor1.rewards import RewardConfig, count_statuses, reward, score_many, workers
+from easyvideor1.rewards import (
+    RewardConfig,
+    ScorerUnavailableError,
+    batch,
+    count_statuses,
+    fork_server,
+    reward,
+    score_many,
+    workers,
+)
+from easyvideor1.rewards.tasks.open_ended import OpenEnded
+from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import ProblemType, Sample, ScoreStatus
 
 QUICK = Sample(
@@ -68,6 +82,67 @@ def test_a_worker_that_dies_is_an_error_and_is_replaced():
     assert score_many([essay(600)], config)[0].status is ScoreStatus.ok
 
 
+def test_answers_that_share_a_worker_are_scored_one_by_one_when_one_of_them_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(OpenEnded, "batch_size", 4)
+    items = [essay(520 + index) for index in range(6)]
+    assert score_many(items) == [reward(*item) for item in items]
+    items[1] = essay(5000)
+    scores = score_many(items, RewardConfig(deadline_s=0.5))
+    assert [score.status for score in scores] == [
+        ScoreStatus.timeout if index == 1 else ScoreStatus.ok for index in range(6)
+    ]
+
+
+def test_what_tasks_import_does_not_count_against_a_deadline():
+    """In a process of its own, whose first slow answer starts the workers."""
+    done = subprocess.run(
+        [sys.executable, __file__], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.split() == ["ok", "timeout", "ok", "multiprocessing's", "server:", "None"]
+    deadline = time.monotonic() + 30
+    while has_server(done.stderr) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not has_server(done.stderr)
+
+
+def has_server(pid: str) -> bool:
+    return Path(f"/proc/{int(pid)}").exists()
+
+
+def first_scores() -> None:
+    """Score under a deadline that is shorter than the imports; say what is left running."""
+    from multiprocessing import forkserver
+
+    config = RewardConfig(deadline_s=0.4, workers=1)
+    for num_words in (501, 5000, 501):
+        print(score_many([essay(num_words)], config)[0].status.value)
+    # An engine of the same process fills that one.
+    print("multiprocessing's server:", forkserver._forkserver._forkserver_pid)
+    print(fork_server._SERVER._forkserver_pid, file=sys.stderr)
+
+
+def test_a_task_may_refuse_to_score_here(monkeypatch: pytest.MonkeyPatch):
+    def refuse(self, config: RewardConfig) -> None:
+        raise UserError("no sandbox here")
+
+    monkeypatch.setattr(OpenEnded, "check", refuse)
+    monkeypatch.setattr(batch, "_checked", set())
+    assert score_many([(QUICK, "B")])[0].parts["accuracy"] == 1.0
+    with pytest.raises(UserError, match="no sandbox here"):
+        score_many([(QUICK, "B"), essay(10)])
+
+
+def test_what_is_not_there_while_scoring_is_a_status(monkeypatch: pytest.MonkeyPatch):
+    def fail(self, *_) -> float:
+        raise ScorerUnavailableError("the sandbox is gone")
+
+    monkeypatch.setattr(OpenEnded, "score", fail)
+    (score,) = score_many([essay(10)])
+    assert (score.status, score.detail) == (ScoreStatus.unavailable, "the sandbox is gone")
+
+
 def test_a_scorer_that_raises_is_an_error_with_its_reason():
     broken = Sample(id="q9", problem="?", answer="Z", problem_type=ProblemType.multiple_choice,
                     options=("Red", "Blue"))  # fmt: skip
@@ -76,3 +151,7 @@ def test_a_scorer_that_raises_is_an_error_with_its_reason():
     assert count_statuses(scores) == dict.fromkeys(ScoreStatus, 0) | {"ok": 1, "error": 2}
     assert "GoldError: sample q9: answer" in scores[0].detail
     assert "no reward for problem_type" in scores[1].detail
+
+
+if __name__ == "__main__":
+    first_scores()

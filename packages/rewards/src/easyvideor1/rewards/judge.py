@@ -226,6 +226,7 @@ class Judge:
 
 
 _judges: dict[str, Judge] = {}
+_judges_lock = threading.Lock()
 
 
 def judge_of(config: JudgeConfig) -> Judge:
@@ -235,6 +236,7 @@ def judge_of(config: JudgeConfig) -> Judge:
         UserError: a setting is missing.
     """
     key = repr(config)
-    if key not in _judges:
-        _judges[key] = Judge(config)
-    return _judges[key]
+    with _judges_lock:
+        if key not in _judges:
+            _judges[key] = Judge(config)
+        return _judges[key]

@@ -5,15 +5,15 @@ needs its deadline. A worker that is killed or dies is replaced. Called by `batc
 """
 
 import atexit
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, TimeoutError
 from dataclasses import dataclass
-from functools import cache
-from multiprocessing import get_context
 from typing import Any
 
 from pebble import ProcessExpired, ProcessPool
 
+from easyvideor1.rewards.fork_server import fork_context
 from easyvideor1.rewards.registry import all_tasks
 from easyvideor1.rewards.scoring import failure
 from easyvideor1.schema.records import Sample, Score, ScoreStatus
@@ -71,7 +71,10 @@ def _lost(job: Job, error: Exception) -> Score:
     return failure(ScoreStatus.error, f"the process that scored it died: {error}")
 
 
-@cache
+_pools: dict[int, ProcessPool] = {}
+_pools_lock = threading.Lock()
+
+
 def pool(workers: int) -> ProcessPool:
     """The pool of this process, kept until it ends.
 
@@ -79,11 +82,12 @@ def pool(workers: int) -> ProcessPool:
     killed one is replaced at once. This process, which may hold threads, a GPU, an engine or Ray,
     is never forked.
     """
-    context = get_context("forkserver")
-    context.set_forkserver_preload([PRELOADED])
-    started = ProcessPool(max_workers=workers, context=context, initializer=load_tasks)
-    atexit.register(_close, started)
-    return started
+    with _pools_lock:
+        if workers not in _pools:
+            context = fork_context([PRELOADED])
+            _pools[workers] = ProcessPool(workers, context=context, initializer=load_tasks)
+            atexit.register(_close, _pools[workers])
+        return _pools[workers]
 
 
 def load_tasks() -> None:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -417,10 +417,17 @@ def _options(row: Row) -> tuple[str, ...]:
         texts.append(item)
     if len(texts) > len(LETTERS):
         raise row.bad("options", f"at most {len(LETTERS)} options, got {len(texts)}")
-    stripped = [_without_letter(text, LETTERS[index]) for index, text in enumerate(texts)]
-    if all(text is not None for text in stripped):
+    return without_letters(texts)
+
+
+def without_letters(options: Sequence[str]) -> tuple[str, ...]:
+    """`A. red`, `B. blue` to `red`, `blue`; as they are unless every one carries its letter."""
+    stripped = [
+        _without_letter(text, letter) for text, letter in zip(options, LETTERS, strict=False)
+    ]
+    if len(stripped) == len(options) and all(text is not None for text in stripped):
         return tuple(text for text in stripped if text is not None)
-    return tuple(texts)
+    return tuple(options)
 
 
 def _without_letter(option: str, letter: str) -> str | None:
