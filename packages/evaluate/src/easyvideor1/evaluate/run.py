@@ -379,6 +379,5 @@ def _print_summary(summary: dict[str, Any]) -> None:
     statuses = ", ".join(f"{count} {name}" for name, count in summary["statuses"].items())
     print(f"{summary['benchmark']}: {official}  ({summary['questions']} answers: {statuses})")
     print(f"  chance {summary['chance']:.3f}, results in {Path(summary['folder'])}")
-    if summary["cache"].get("misses"):
-        misses, rate = summary["cache"]["misses"], summary["cache"]["hit_rate"]
-        print(f"  {misses} clips were decoded when asked for; {rate:.1%} came from the cache")
+    if (use := summary["cache"]) and use["hits"]:
+        print(f"  {use['hit_rate']:.1%} of {use['hits'] + use['misses']} clips came from the cache")
