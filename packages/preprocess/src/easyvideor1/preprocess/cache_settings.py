@@ -95,7 +95,7 @@ def _num_held(cache: FrameCache, other: Settings, missing: Sequence[Settings]) -
 
 def _differences(cached: Settings, asked: Settings) -> list[str]:
     """E.g. `budget.max_pixels=65536 (this run: 262144)`."""
-    there, here = _flat(cached), _flat(asked)
+    there, here = flat_settings(cached), flat_settings(asked)
     return [
         f"{name}={_shown(there, name)} (this run: {_shown(here, name)})"
         for name in sorted(there.keys() | here.keys())
@@ -103,11 +103,12 @@ def _differences(cached: Settings, asked: Settings) -> list[str]:
     ]
 
 
-def _flat(settings: Settings, prefix: str = "") -> dict[str, Any]:
+def flat_settings(settings: Settings, prefix: str = "") -> dict[str, Any]:
+    """Values by dotted name, e.g. `budget.max_pixels`."""
     flat: dict[str, Any] = {}
     for name, value in settings.items():
         if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{name}.")
+            flat |= flat_settings(value, f"{prefix}{name}.")
         else:
             flat[prefix + name] = value
     return flat
