@@ -39,6 +39,11 @@ GOLD: dict[str, list[Answer]] = {
     ],
     "preference": ["Response 2", "tie"],
     "tracking": [{"boxes": {"0": [0, 0, 10, 10], "00:01": [0, 0, 10, 10]}}, {"2.5": [1, 2, 3, 4]}],
+    "code": [
+        {"language": "python", "entry": "add", "tests": ["assert add(1, 2) == 3"]},
+        {"inputs": ["1 2\n"], "outputs": ["3\n"]},
+        {"fn_name": "add", "inputs": [[1, 2]], "outputs": [3]},
+    ],
     "open_ended": ["A man rides a bike.", "dog", "一个男人", 7],
 }
 """Gold answers of each type, in the forms that data files hold."""

@@ -2,6 +2,7 @@
 
 from easyvideor1.rewards.tasks import (
     boolean,
+    code,
     multiple_choice,
     numerical,
     ocr,
@@ -16,6 +17,7 @@ from easyvideor1.rewards.tasks import (
 
 __all__ = [
     "boolean",
+    "code",
     "multiple_choice",
     "numerical",
     "ocr",
