@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from easyvideor1.preprocess.config import DataConfig, ModelConfig
-from easyvideor1.rewards import RewardConfig, score_many
+from easyvideor1.rewards import RewardConfig
 from easyvideor1.schema.records import (
     Completion,
     Group,
@@ -36,6 +36,7 @@ from easyvideor1.train.interfaces import Prompt, Runtime, TrainExample
 from easyvideor1.train.mixing import ReplaceSampler
 from easyvideor1.train.offline import OfflineReader, stable_hash
 from easyvideor1.train.run_folder import Checkpointer, RunFolder
+from easyvideor1.train.scorer import score_completions
 
 ANSWERS = ("<answer>A</answer>", "<answer>B</answer>", "<answer>C</answer>", "dunno")
 END = 9
@@ -215,7 +216,7 @@ class TableRun:
             if mixed
             else self.policy,
             learner=self.policy,
-            score=lambda answers: score_many(answers, config.reward),
+            score=lambda answers: score_completions(answers, config.reward),
             checkpoints=Checkpointer(
                 config,
                 self.folder,

@@ -12,10 +12,21 @@ from typing import Any
 
 from easyvideor1.evaluate.config import Metric
 from easyvideor1.rewards import render_gold, reward
-from easyvideor1.schema.records import Prediction, PredictionStatus, Sample, Score
+from easyvideor1.schema.records import Prediction, PredictionStatus, ProblemType, Sample, Score
 
 IOU_THRESHOLDS = (0.3, 0.5, 0.7)
 MAX_CONSTANT_ANSWERS = 20
+NO_CHANCE = frozenset(
+    {
+        ProblemType.open_ended,
+        ProblemType.math,
+        ProblemType.ocr,
+        ProblemType.code,
+        ProblemType.svg_code,
+        ProblemType.html_code,
+    }
+)
+"""Types whose questions have an answer of their own each, which takes long to compare."""
 """Most frequent gold answers tried as the constant one; each costs a pass over the questions."""
 
 
@@ -110,13 +121,23 @@ def _video(sample: Sample) -> str:
 
 
 def constant_answer_accuracy(samples: Sequence[Sample]) -> float:
-    """What the best constant answer scores on questions of one type: chance, in effect."""
-    golds = Counter(render_gold(sample) for sample in samples)
+    """What the best constant answer scores on questions of one type: chance, in effect.
+
+    It is 0 where each question has an answer of its own that takes long to compare, and for
+    questions that a judge decides.
+    """
+    rated = [s for s in samples if s.problem_type not in NO_CHANCE and _has_label(s)]
+    golds = Counter(render_gold(sample) for sample in rated)
     candidates = [gold for gold, _ in golds.most_common(MAX_CONSTANT_ANSWERS)]
-    return max(
-        _mean([reward(sample, candidate).parts["accuracy"] for sample in samples])
+    totals = [
+        math.fsum(reward(sample, candidate).parts["accuracy"] for sample in rated)
         for candidate in candidates
-    )
+    ]
+    return max(totals, default=0.0) / len(samples)
+
+
+def _has_label(sample: Sample) -> bool:
+    return sample.problem_type is not ProblemType.preference or isinstance(sample.answer, str | int)
 
 
 def summarize(

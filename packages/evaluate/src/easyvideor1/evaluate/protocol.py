@@ -22,7 +22,9 @@ from easyvideor1.preprocess.decoders import decoder_for, decoder_version
 from easyvideor1.preprocess.keys import content_fingerprint
 from easyvideor1.preprocess.rules import FamilyRules
 from easyvideor1.preprocess.sampling import SAMPLER_VERSION
-from easyvideor1.rewards import instruction
+from easyvideor1.rewards import RewardConfig, instruction
+from easyvideor1.rewards.registry import installed_tasks
+from easyvideor1.rewards.scoring import DEFAULT, scoring_settings
 from easyvideor1.schema import environment
 from easyvideor1.schema.records import Sample
 
@@ -48,7 +50,9 @@ def describe(
         "data": {"questions": len(samples), "revision": data_revision(samples)},
         "prompt": {
             "template": benchmark.prompt,
-            "revision": _digest(prompt_parts(sample, benchmark.prompt) for sample in samples),
+            "revision": _digest(
+                prompt_parts(sample, benchmark.prompt, config.reward) for sample in samples
+            ),
         },
         "frames": {
             "budget": budgets,
@@ -66,6 +70,8 @@ def describe(
     scoring = {
         "metric": benchmark.metric.value,
         "rewards_code": _code_version("easyvideor1.rewards"),
+        "rewards_plugins": installed_tasks(),
+        "rewards": scoring_settings(config.reward),
         "metrics_code": _digest([Path(metrics.__file__).read_text(encoding="utf-8")]),
     }
     return {"answers": answers, "scoring": scoring}
@@ -88,14 +94,16 @@ def differences(ours: Protocol, theirs: Protocol, prefix: str = "") -> list[str]
     return names
 
 
-def prompt_parts(sample: Sample, template: str | None) -> tuple[Sample, str]:
+def prompt_parts(
+    sample: Sample, template: str | None, reward: RewardConfig = DEFAULT
+) -> tuple[Sample, str]:
     """What the model is asked: the sample as it is shown, and the instruction after it.
 
     With an official template the whole text is the problem; else the sample stays as it is and the
     instruction is that of its problem type.
     """
     if template is None:
-        return sample, instruction(sample)
+        return sample, instruction(sample, reward)
     lettered = zip(ascii_uppercase, sample.options, strict=False)
     options = "\n".join(f"{letter}. {option}" for letter, option in lettered)
     text = template.replace("{options}", options).replace("{question}", sample.problem)

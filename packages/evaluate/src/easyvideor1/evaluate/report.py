@@ -8,13 +8,14 @@ import base64
 import io
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from easyvideor1.evaluate.config import ReportConfig
 from easyvideor1.evaluate.metrics import Outcome
 from easyvideor1.evaluate.protocol import prompt_parts
+from easyvideor1.rewards import RewardConfig
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import Sample
 
@@ -40,6 +41,8 @@ class Section:
     """The clips of a sample as the engine got them, blanked in a blind run."""
     prompt: str | None = None
     """The benchmark's official prompt, if it has one."""
+    reward: RewardConfig = field(default_factory=RewardConfig)
+    """Settings of the instructions."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,7 +120,7 @@ def _chosen(outcomes: Sequence[Outcome], config: ReportConfig) -> list[Outcome]:
 
 def _card(section: Section, outcome: Outcome, frames: "_Frames") -> _Card:
     sample, prediction, score = outcome.sample, outcome.prediction, outcome.score
-    shown, instruction = prompt_parts(sample, section.prompt)
+    shown, instruction = prompt_parts(sample, section.prompt, section.reward)
     lettered = [f"{chr(65 + i)}. {option}" for i, option in enumerate(shown.options)]
     details = [prediction.error if prediction else "", score.detail if score else ""]
     return _Card(

@@ -183,7 +183,9 @@ def _open_questions(
     ]
     questions = questions_of(
         wanted,
-        lambda sample: family.prompt_token_ids(*prompt_parts(sample, benchmark.prompt)),
+        lambda sample: family.prompt_token_ids(
+            *prompt_parts(sample, benchmark.prompt, config.reward)
+        ),
         benchmark.generation,
         repeats=benchmark.repeats,
         seed=config.seed,
@@ -302,7 +304,9 @@ def _score(
     from easyvideor1.rewards import score_many
 
     answered = [p for p in predictions if p.status in TO_SCORE]
-    scores = score_many([(samples[p.sample_id], p.text) for p in answered], config.reward)
+    items = [(samples[p.sample_id], p.text) for p in answered]
+    lengths = [len(p.token_ids) for p in answered]
+    scores = score_many(items, config.reward, num_tokens=lengths)
     return {p.key: score for p, score in zip(answered, scores, strict=True)}
 
 
@@ -370,6 +374,7 @@ def _report(
         outcomes=list(outcomes),
         load=(lambda sample: list(map(blank, load(sample)))) if config.blank_frames else load,
         prompt=evaluation.opened.config.prompt,
+        reward=config.reward,
     )
     write_report(evaluation.folder.path / "report.html", [section], config.report)
 

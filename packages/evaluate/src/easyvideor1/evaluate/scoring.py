@@ -45,7 +45,11 @@ def score_predictions(
     unscored = [
         (sample, p) for sample, p in wanted if p and p.status in TO_SCORE and p.key not in scores
     ]
-    new = score_many([(sample, p.text) for sample, p in unscored], reward)
+    new = score_many(
+        [(sample, p.text) for sample, p in unscored],
+        reward,
+        num_tokens=[len(p.token_ids) for _, p in unscored],
+    )
     scores |= {p.key: score for (_, p), score in zip(unscored, new, strict=True)}
     return [
         Outcome(sample=sample, prediction=p, score=scores.get(p.key) if p else None)

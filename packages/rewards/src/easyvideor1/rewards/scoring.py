@@ -7,11 +7,12 @@ evaluate and evr-score.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from easyvideor1.rewards import judge_prompts
 from easyvideor1.rewards import tasks as _tasks  # noqa: F401  registers them
-from easyvideor1.rewards.config import RewardConfig
+from easyvideor1.rewards.config import RewardConfig, TaskConfig
 from easyvideor1.rewards.judge import NoVerdictError, judge_of
 from easyvideor1.rewards.penalties import penalties
 from easyvideor1.rewards.prompts import own_prompt
@@ -39,6 +40,20 @@ class Extracted:
     format: float = 0.0
     """1: exactly one answer tag with content in the form asked for. 0.5: a tag with other content,
     or several tags. 0: no tag, or an empty one."""
+
+
+def scoring_settings(config: RewardConfig) -> dict[str, Any]:
+    """The settings that a score depends on, JSON-serialisable: not how fast it is found."""
+    settings = asdict(config)
+    for name in ("workers", "deadline_s"):
+        del settings[name]
+    settings["judge"] = {
+        "model": config.judge.model,
+        "max_chars": config.judge.max_chars,
+        "version": [judge_prompts.version(kind, config.judge) for kind in ("grade", "compare")],
+    }
+    own = {name: task for name, task in config.tasks.items() if task != TaskConfig()}
+    return settings | {"tasks": {name: asdict(task) for name, task in own.items()}}
 
 
 def instruction(sample: Sample, config: RewardConfig = DEFAULT) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from easyvideor1.preprocess.store import ClipStore
-from easyvideor1.rewards import instruction
+from easyvideor1.rewards import RewardConfig, instruction
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import Sample
 from easyvideor1.train.config import TrainConfig
@@ -33,6 +33,8 @@ class Prompter:
 
     family: "FamilyAdapter"
     store: ClipStore
+    reward: RewardConfig
+    """Settings of the instructions."""
     skip_bad: bool
     """Turn a sample that cannot be asked into `UnusableSampleError`, to be counted; else raise."""
     _num_tokens: dict[str, int] = field(default_factory=dict)
@@ -54,7 +56,7 @@ class Prompter:
     def _prompt(self, sample: Sample) -> Prompt:
         if sample.answer is None:
             raise UserError(f"sample {sample.id}: its gold answer is hidden, so it has no reward")
-        token_ids = self.family.prompt_token_ids(sample, instruction(sample))
+        token_ids = self.family.prompt_token_ids(sample, instruction(sample, self.reward))
         if sample.id not in self._num_tokens:
             clips = self.store.load(sample)
             self._num_tokens[sample.id] = self.family.num_prompt_tokens(token_ids, clips)
@@ -121,5 +123,6 @@ class Inputs:
         return Prompter(
             family=self._family,
             store=open_store(self._config, self._family.rules, validation=validation),
+            reward=self._config.reward,
             skip_bad=self._config.data.on_bad_row == "skip",
         )

@@ -161,8 +161,8 @@ class Tracker(Protocol):
 class Scorer(Protocol):
     """Scores answers, all of a step in one call."""
 
-    def __call__(self, answers: Sequence[tuple[Sample, str]]) -> list[Score]:
-        """The score of each (sample, text)."""
+    def __call__(self, answers: Sequence[tuple[Sample, Completion]]) -> list[Score]:
+        """The score of each (sample, completion)."""
         ...
 
 

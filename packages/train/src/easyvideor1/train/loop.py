@@ -78,9 +78,7 @@ def score_groups(
     prompts: Sequence[Prompt], completions: Sequence[Sequence[Completion]], score: Scorer
 ) -> list[Group]:
     """The completions of each prompt with their rewards; all are scored in one call."""
-    flat = [
-        (p.sample, c.text) for p, group in zip(prompts, completions, strict=True) for c in group
-    ]
+    flat = [(p.sample, c) for p, group in zip(prompts, completions, strict=True) for c in group]
     scores = iter(score(flat))
     return [
         Group(

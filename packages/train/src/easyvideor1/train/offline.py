@@ -101,7 +101,8 @@ class OfflineReader:
             return "too_long"
         if any(token in self.special_token_ids for token in tokens["input_ids"]):
             return "special_tokens"
-        (score,) = score_many([(sample, trajectory.text)], self.reward)
+        items = [(sample, trajectory.text)]
+        (score,) = score_many(items, self.reward, num_tokens=[len(token_ids)])
         if score.status is not ScoreStatus.ok:
             return f"score_{score.status.value}"
         completion = Completion(

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from easyvideor1.preprocess.ray_session import ray_session
-from easyvideor1.rewards import score_many
 from easyvideor1.schema import environment
 from easyvideor1.schema.records import Sample
 from easyvideor1.train.actors import ActorFailedError, Actors
@@ -22,6 +21,7 @@ from easyvideor1.train.mixing import ReplaceSampler
 from easyvideor1.train.ray_learner import RankActor, RayLearner
 from easyvideor1.train.rollout import EngineActor, RaySampler
 from easyvideor1.train.run_folder import Checkpoint, Checkpointer, RunFolder
+from easyvideor1.train.scorer import score_completions
 from easyvideor1.train.tracking import RunTracker, open_tracker
 
 STOP_TIMEOUT_S = 30.0  # an engine that does not stop by then is killed with its actor
@@ -105,7 +105,7 @@ def assemble(
         data=data,
         sampler=sampler,
         learner=learner,
-        score=lambda answers: score_many(answers, config.reward),
+        score=lambda answers: score_completions(answers, config.reward),
         checkpoints=Checkpointer(
             config,
             folder,

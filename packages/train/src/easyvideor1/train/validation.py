@@ -13,7 +13,7 @@ def validate(runtime: Runtime, position: Position) -> Position:
         return position
     completions = runtime.sampler.answer(runtime.validation)
     pairs = zip(runtime.validation, completions, strict=True)
-    scores = runtime.score([(prompt.sample, completion.text) for prompt, completion in pairs])
+    scores = runtime.score([(prompt.sample, completion) for prompt, completion in pairs])
     by_task: dict[str, list[float]] = defaultdict(list)
     for prompt, score in zip(runtime.validation, scores, strict=True):
         by_task[prompt.sample.problem_type.value].append(score.parts["accuracy"])
