@@ -15,7 +15,7 @@ def rules() -> FamilyRules:
     return FamilyRules(name="qwen3_vl", patch_size=16, merge_size=2, temporal_patch_size=2)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def torchcodec() -> None:
     """Skip without FFmpeg's libraries; fail where `EVR_REQUIRE_TORCHCODEC` demands them."""
     if problem := torchcodec_problem():

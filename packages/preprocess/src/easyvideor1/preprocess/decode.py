@@ -21,11 +21,11 @@ from easyvideor1.preprocess.decoders import (
 )
 from easyvideor1.preprocess.errors import DecodeError
 from easyvideor1.preprocess.geometry import resize_shape
-from easyvideor1.preprocess.images import read_image
+from easyvideor1.preprocess.images import image_size, read_image
 from easyvideor1.preprocess.resize import resize_frames, resize_image
 from easyvideor1.preprocess.rules import FamilyRules
 from easyvideor1.preprocess.sampling import select_frames
-from easyvideor1.preprocess.scan import FrameIndex
+from easyvideor1.preprocess.scan import FrameIndex, SourceProbe, read_header
 from easyvideor1.preprocess.video import EndsEarlyError
 from easyvideor1.schema.budget import FrameBudget, Snap
 from easyvideor1.schema.records import Media, MediaKind
@@ -74,6 +74,30 @@ def decode(
         name = f"{decoder}:cuda" if _is_on_gpu(decoder, config.device) else decoder
         return _decode_video(source, media, budget, rules, name, allocate)
     # Damaged files make FFmpeg (through two libraries) and Pillow raise almost anything.
+    except Exception as error:
+        raise DecodeError(media_name(media), _reason(error)) from error
+
+
+def probe(media: Media, decoder: str) -> SourceProbe:
+    """What the header of a medium says of it, for planning; nothing is decoded.
+
+    Args:
+        media: an image, a video, or a list of frame files.
+        decoder: as `decoder_for` names it.
+
+    Raises:
+        DecodeError: if the medium cannot be opened.
+    """
+    try:
+        if decoder != "pillow":
+            return read_header(media.path)
+        height, width = image_size(media.path or media.frames[0])
+        return SourceProbe(
+            total_frames=len(media.frames) or 1,
+            fps=media.frames_fps or 1.0,
+            height=height,
+            width=width,
+        )
     except Exception as error:
         raise DecodeError(media_name(media), _reason(error)) from error
 

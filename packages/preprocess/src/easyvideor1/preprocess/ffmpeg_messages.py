@@ -8,7 +8,7 @@ _REPEATED = re.compile(r"\s*Last message repeated (\d+) times")
 
 _HARMLESS = re.compile(
     # Said of sound files when decoding begins in the middle.
-    "mmco: unref short failure|number of reference frames"
+    "mmco: unref short failure|number of reference frames|Missing reference picture"
     # Said of sound files with a cover picture.
     "|timescale not set"
 )

@@ -40,6 +40,16 @@ def read_image(path: str) -> tuple["Image", tuple[str, ...]]:
         return _to_rgb(upright, notes), tuple(notes)
 
 
+def image_size(path: str) -> tuple[int, int]:
+    """Height and width of the image at `path`, upright, from its header."""
+    from PIL import ExifTags, Image
+
+    with Image.open(path) as image:
+        # Orientations 5 to 8 turn by a quarter.
+        is_turned = image.getexif().get(ExifTags.Base.Orientation, 1) > 4
+        return (image.width, image.height) if is_turned else (image.height, image.width)
+
+
 def _to_rgb(image: "Image", notes: list[str]) -> "Image":
     if image.mode.startswith("I") or image.mode == "F":
         return _deep_grey_to_rgb(image, notes)

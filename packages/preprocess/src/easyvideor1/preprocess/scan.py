@@ -4,6 +4,8 @@ One pass of PyAV over the packets of a file gives a `FrameIndex`. Both video dec
 so both have the same idea of the frames. What a container says wrongly or unusually is a note.
 """
 
+import os
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -21,7 +23,10 @@ DURATION_SLACK_S = 1.0
 """By how much the announced duration may exceed that of the frames without a note."""
 
 UNTIMED_FORMATS = {"mpeg", "h264", "hevc", "vvc", "m4v", "mpegvideo", "obu"}
-"""FFmpeg's names of containers, program and elementary streams, that give no frame its own time."""
+"""FFmpeg's names of program and elementary streams, which give no frame its own time."""
+
+NUMBERED_FORMATS = {"avi", "mxf"}
+"""Containers that number frames as they are stored."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,9 +170,16 @@ def url(path: str) -> str:
 
 
 def open_container(path: str) -> "InputContainer":
-    """The container at `path`; its tags may be in any encoding."""
+    """The container at `path`; its tags may be in any encoding.
+
+    Raises:
+        ValueError: if the file is empty; and FFmpeg's errors.
+    """
     import av
 
+    status = os.stat(path)
+    if stat.S_ISREG(status.st_mode) and status.st_size == 0:
+        raise ValueError("the file is empty")
     return av.open(url(path), metadata_errors="ignore")
 
 
@@ -201,6 +213,40 @@ def scan(path: str) -> FrameIndex:
             return _count(packets, stream, notes)
         notes += _announcement_notes(container, stream, packets)
         return _by_time(packets, container, stream, notes)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceProbe:
+    """What the header of a medium says of it; the medium itself may hold less."""
+
+    total_frames: int
+    fps: float
+    height: int
+    """As stored: a video turned by a quarter is shown with height and width changed over."""
+    width: int
+
+
+def read_header(path: str) -> SourceProbe:
+    """The header of a video file. Only a file whose header says too little is read to its end.
+
+    Raises:
+        ValueError: if the file has no video; and FFmpeg's errors.
+    """
+    with open_container(path) as container:
+        stream = video_stream(container)
+        fps = _announced_rate(stream)
+        total_frames = stream.frames or round(_announced_duration_s(container, stream) * (fps or 0))
+        size = stream.height, stream.width
+    if not fps or total_frames < 1:
+        index = scan(path)
+        fps, total_frames = index.fps, len(index)
+    return SourceProbe(total_frames=total_frames, fps=fps, height=size[0], width=size[1])
+
+
+def _announced_duration_s(container: "InputContainer", stream: "VideoStream") -> float:
+    if stream.duration is not None and stream.time_base is not None:
+        return float(stream.duration * stream.time_base)
+    return (container.duration or 0) / 1e6
 
 
 @dataclass(kw_only=True, slots=True)
@@ -303,6 +349,13 @@ def _average_fps(pts: np.ndarray, durations: np.ndarray, time_base: Fraction) ->
     return clean_rate(len(pts) / duration_s) if duration_s > 0 else None
 
 
+def _announced_frames(container: "InputContainer", stream: "VideoStream") -> int:
+    """Also counted where the header has no number; 0 if nothing tells it before the end."""
+    # Without the frames that an edit list of an mp4 cuts off, and with those of all fragments.
+    is_mp4 = container.format.name.startswith("mov,")
+    return len(stream.index_entries) if is_mp4 else stream.frames
+
+
 def _announced_rate(stream: "VideoStream") -> float | None:
     rate = stream.average_rate or stream.guessed_rate
     return float(rate) if rate else None
@@ -310,9 +363,11 @@ def _announced_rate(stream: "VideoStream") -> float | None:
 
 def _is_untimed(container: "InputContainer", stream: "VideoStream") -> bool:
     name = container.format.name
-    # These number frames as they are stored; with B-frames that is not as they are shown.
-    is_numbered = name in ("avi", "mxf") and stream.codec_context.has_b_frames
-    return is_numbered or name in UNTIMED_FORMATS
+    if name not in NUMBERED_FORMATS:
+        return name in UNTIMED_FORMATS
+    # With B-frames the order of storage is not that of display. FFmpeg's versions number H.264 and
+    # HEVC differently even without.
+    return stream.has_b_frames or stream.codec.name in ("h264", "hevc")
 
 
 def _format_notes(container: "InputContainer", stream: "VideoStream") -> tuple[str, ...]:
@@ -354,14 +409,15 @@ def _announcement_notes(
     notes: tuple[str, ...] = ()
     if packets.num_damaged:
         notes = (f"{packets.num_damaged} frames are damaged in the file and left out",)
-    if stream.frames > packets.num_packets:
-        return (f"announces {stream.frames} frames, holds {packets.num_packets}", *notes)
-    if stream.frames or container.duration is None or not packets.pts:
+    announced = _announced_frames(container, stream)
+    if announced > packets.num_packets:
+        return (f"announces {announced} frames, holds {packets.num_packets}", *notes)
+    if announced or container.duration is None or not packets.pts:
         return notes
     end = max(time + length for time, length in zip(packets.pts, packets.durations, strict=True))
     # Containers differ in whether a duration counts from 0 or from the first frame.
     end_s = max(end, end - min(packets.pts)) * float(stream.time_base)
-    announced_s = container.duration / 1e6
+    announced_s = _announced_duration_s(container, stream)
     if announced_s > end_s + DURATION_SLACK_S:
         return (f"announces {announced_s:.2f} s, its video ends after {end_s:.2f} s", *notes)
     return notes

@@ -64,7 +64,7 @@ class VideoFile:
         return (
             *repairs,
             f"{len(times_s)} sampled frames cannot be decoded, those at {listed} s; "
-            "the nearest frames before them stand in",
+            "the nearest others stand in",
         )
 
     def read(self, positions: Sequence[int]) -> Iterator[tuple[int, "Tensor"]]:
