@@ -6,6 +6,7 @@ that run has sealed it, given up on it or died. A worker that dies is replaced: 
 sealed is sent again, and the medium it died over is set aside when that happens twice.
 """
 
+import functools
 import math
 import shutil
 import time
@@ -68,6 +69,11 @@ class _Worker:
     unsealed: dict[str, FinishedJob] = field(default_factory=dict)
     """By key: decoded, and not readable yet."""
 
+    @property
+    def max_bytes(self) -> int:
+        """Of frames that it may hold: those of one job at a time."""
+        return max(map(max_frame_bytes, self.jobs), default=0)
+
 
 class Dispatcher:
     """Iterate over it once: it yields every job with its end.
@@ -104,7 +110,6 @@ class Dispatcher:
         self._progress = progress
         self._workers: list[_Worker] = []
         self._calls: dict[Any, tuple[_Worker, ClipJob | None]] = {}
-        self._bytes_in_flight = 0
         self._deaths: dict[str, int] = {}
         self._deaths_in_a_row = 0
         self._looked_s = time.monotonic()
@@ -144,12 +149,8 @@ class Dispatcher:
 
     def _send(self) -> Iterator[FinishedJob]:
         """Claim and send jobs as long as there is room for them."""
-        while self._waiting and (worker := self._free_worker()):
-            job = self._waiting[0]
-            num_bytes = max_frame_bytes(job)
-            if self._bytes_in_flight and self._bytes_in_flight + num_bytes > self._max_bytes:
-                return
-            self._waiting.popleft()
+        while self._waiting and (worker := self._worker_for(self._waiting[0])):
+            job = self._waiting.popleft()
             if not self._lease.claim(job.key):
                 self._put_off.append(job)
                 continue
@@ -158,13 +159,19 @@ class Dispatcher:
                 self._progress.end(failed=found.end is End.failed)
                 yield found
                 continue
-            self._bytes_in_flight += num_bytes
             worker.jobs.append(job)
             self._calls[worker.actor.cache.remote(job)] = worker, job
 
-    def _free_worker(self) -> _Worker | None:
-        idlest = min(self._workers, key=lambda worker: len(worker.jobs))
-        return idlest if len(idlest.jobs) < JOBS_PER_WORKER else None
+    def _worker_for(self, job: ClipJob) -> _Worker | None:
+        """The idlest worker that may get the job; None while there is none."""
+        in_flight = sum(worker.max_bytes for worker in self._workers)
+        for worker in sorted(self._workers, key=lambda worker: len(worker.jobs)):
+            if not worker.has_started or len(worker.jobs) == JOBS_PER_WORKER:
+                continue
+            more = max(0, max_frame_bytes(job) - worker.max_bytes)
+            if not in_flight or in_flight + more <= self._max_bytes:
+                return worker
+        return None
 
     def _done_by_another_run(self, job: ClipJob) -> FinishedJob | None:
         """Asked after the claim is ours: from then on no other run ends the job."""
@@ -202,7 +209,9 @@ class Dispatcher:
         try:
             outcome: Outcome = ray.get(call)
         except RayActorError as error:
-            yield from self._replace(worker, str(error))
+            if not worker.has_started:
+                raise RuntimeError(f"a decoding worker did not start: {error}") from error
+            yield from self._replace(worker)
             return
         except RayTaskError as error:
             if isinstance(error.cause, UserError):
@@ -215,7 +224,6 @@ class Dispatcher:
         else:
             self._deaths_in_a_row = 0
             worker.jobs.remove(job)
-            self._bytes_in_flight -= max_frame_bytes(job)
             finished = _finished(job, outcome)
             failed = finished.end is End.failed
             self._progress.end(failed=failed, num_bytes=finished.num_bytes)
@@ -229,21 +237,17 @@ class Dispatcher:
             self._lease.drop(key)
             yield worker.unsealed.pop(key)
 
-    def _replace(self, worker: _Worker, cause: str) -> Iterator[FinishedJob]:
+    def _replace(self, worker: _Worker) -> Iterator[FinishedJob]:
         """Start a worker in place of a dead one, and send again what that one had not sealed."""
-        if not worker.has_started:
-            raise RuntimeError(f"a decoding worker did not start: {cause}")
         self._deaths_in_a_row += 1
         if self._deaths_in_a_row >= MAX_DEATHS_IN_A_ROW:
             raise UserError(
-                f"{MAX_DEATHS_IN_A_ROW} decoding workers died one after another, the last: "
-                f"{cause}. Too little memory is the usual reason; lower decode.workers, "
-                "decode.in_flight_gb or the budget"
+                f"{MAX_DEATHS_IN_A_ROW} decoding workers died one after another, as when memory "
+                "runs out; lower decode.workers, decode.in_flight_gb or the budget"
             )
         self._calls = {call: sent for call, sent in self._calls.items() if sent[0] is not worker}
         # Even if it lives on, out of reach, it can seal nothing without its folder.
         shutil.rmtree(worker.drafts, ignore_errors=True)
-        self._bytes_in_flight -= sum(max_frame_bytes(job) for job in worker.jobs)
         self._workers[self._workers.index(worker)] = self._new_worker()
         again = [finished.job for finished in worker.unsealed.values()]
         self._progress.lost(len(again))
@@ -253,7 +257,10 @@ class Dispatcher:
             if self._deaths[suspect.key] < MAX_DEATHS:
                 again.append(suspect)
             else:
-                problem = f"the worker that decoded it died {MAX_DEATHS} times: {cause}"
+                problem = (
+                    f"the worker process that decoded it died {MAX_DEATHS} times, as when memory "
+                    "runs out"
+                )
                 finished = FinishedJob(job=suspect, end=End.failed, problem=problem)
                 self._progress.end(failed=True)
                 yield finished
@@ -289,15 +296,27 @@ class Dispatcher:
 
 def max_frame_bytes(job: ClipJob) -> int:
     """More than the frames of the job's clip can have, whatever the source is."""
-    budget, factor = job.budget, job.rules.factor
-    num_frames = 1 if job.media.kind is MediaKind.image else budget.max_frames
-    pixels = num_frames * budget.max_pixels
-    if budget.total_pixels is not None and job.media.kind is MediaKind.video:
+    budget = job.budget
+    is_image = job.media.kind is MediaKind.image
+    return _max_bytes(
+        1 if is_image else budget.max_frames,
+        budget.min_pixels,
+        budget.max_pixels,
+        None if is_image else budget.total_pixels,
+        job.rules.factor,
+    )
+
+
+@functools.lru_cache
+def _max_bytes(
+    num_frames: int, min_pixels: int, max_pixels: int, total_pixels: int | None, factor: int
+) -> int:
+    pixels = num_frames * max_pixels
+    if total_pixels is not None:
         # qwen-vl-utils lifts a frame's share to 1.05 times the least.
-        least = math.ceil(1.05 * num_frames * budget.min_pixels)
-        pixels = min(pixels, max(budget.total_pixels, least))
+        pixels = min(pixels, max(total_pixels, math.ceil(1.05 * num_frames * min_pixels)))
     # Rounded up by less than the factor on both sides; the thinnest frame has the longest ones.
-    longest = math.sqrt(budget.max_pixels * MAX_ASPECT_RATIO)
+    longest = math.sqrt(max_pixels * MAX_ASPECT_RATIO)
     rounding = factor * (longest + longest / MAX_ASPECT_RATIO) + factor**2
     return 3 * (pixels + num_frames * math.ceil(rounding))
 
