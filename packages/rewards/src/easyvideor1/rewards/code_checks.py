@@ -110,6 +110,8 @@ def scalar(data: Any) -> Any:
             raise ValueError("no scalar")
         if kind in "DF" and len(str(parts)) > MAX_EXACT_DIGITS:
             raise ValueError("too long")
+    elif isinstance(data, list):
+        raise ValueError("no kind")
     value = decode(data)
     return bytes(value) if isinstance(value, bytearray) else value
 

@@ -26,8 +26,10 @@ from easyvideor1.rewards.code_checks import (
 
 PYTHON = ("python", "python3", "py")
 ENTRY_KEYS = ("entry", "entry_point", "fn_name", "function")
-SOLUTION_KEYS = ("solution", "canonical_solution", "reference")
-TEST_KEYS = ("tests", "test", "test_cases", "input_output", "inputs", "outputs")
+SOLUTION_KEYS = ("solution", "canonical_solution", "reference", "code")
+SETUP_KEYS = ("setup", "test_setup_code", "test_imports")
+LIST_KEYS = ("tests", "test", "test_list", "test_cases")
+TEST_KEYS = (*LIST_KEYS, "input_output", "inputs", "outputs")
 """Fields that hold tests; of the gold answer, or of a sample's `extra` beside a gold program."""
 SHAPES = (
     'tests of a Python program: {"tests": [...]} with assert statements, or {"inputs": [...], '
@@ -93,23 +95,22 @@ def parse_gold(answer: Any, extra: dict[str, Any]) -> CodeTests:
     Raises:
         ShapeError: it has none of the shapes.
     """
-    gold = _as_dict(answer, extra)
+    gold = _flat(_as_dict(answer, extra))
     language = str(gold.get("language", "python")).strip().lower()
     if language not in PYTHON:
         raise ShapeError(f'"language": "python"; {language!r} cannot be executed here')
     entry = str(_first(gold, ENTRY_KEYS) or "")
     if entry and not entry.isidentifier():
         raise ShapeError(f"the name of a function as its entry, not {entry!r}")
-    setup, solution = (str(gold.get(key) or "") for key in ("setup", "solution"))
-    common = {"entry": entry, "setup": setup, "solution": solution}
-    tests = _first(gold, ("tests", "test", "test_cases"))
+    setup = _first(gold, SETUP_KEYS) or ""
+    common = {
+        "entry": entry,
+        "setup": "\n".join(map(str, setup)) if isinstance(setup, list) else str(setup),
+        "solution": str(_first(gold, SOLUTION_KEYS) or ""),
+    }
+    tests = _first(gold, LIST_KEYS)
     if isinstance(tests, str):
-        tests = _as_json(tests) or [tests]
-    if isinstance(tests, dict):
-        return parse_gold({**gold, "tests": None, **tests}, extra)
-    if isinstance(tests, list) and tests and all(isinstance(test, dict) for test in tests):
-        gold = {**gold, **_columns(tests)}
-        tests = None
+        tests = [tests]
     if tests is not None:
         if not (isinstance(tests, list) and tests and all(isinstance(t, str) for t in tests)):
             raise ShapeError(SHAPES)
@@ -121,7 +122,7 @@ def _as_dict(answer: Any, extra: dict[str, Any]) -> dict[str, Any]:
     if isinstance(answer, str):
         program, answer = answer, _as_json(answer)
         if answer is None:
-            beside = (*TEST_KEYS, *ENTRY_KEYS, "setup")
+            beside = (*TEST_KEYS, *ENTRY_KEYS, *SETUP_KEYS)
             answer = {**{key: extra[key] for key in beside if key in extra}, "solution": program}
     if isinstance(answer, list):
         answer = {"tests": answer}
@@ -130,9 +131,19 @@ def _as_dict(answer: Any, extra: dict[str, Any]) -> dict[str, Any]:
     nested = answer.get("input_output")
     if isinstance(nested, str):
         nested = _as_json(nested)
-    if isinstance(nested, dict):
-        answer = {**answer, **nested}
-    return {**answer, "solution": _first(answer, SOLUTION_KEYS)}
+    return {**answer, **nested} if isinstance(nested, dict) else answer
+
+
+def _flat(gold: dict[str, Any]) -> dict[str, Any]:
+    """The gold answer, with tests that are a dict, rows or JSON text as fields of its own."""
+    tests = _first(gold, LIST_KEYS)
+    if isinstance(tests, str):
+        tests = _as_json(tests) or tests
+    if isinstance(tests, list) and tests and all(isinstance(test, dict) for test in tests):
+        tests = _columns(tests)
+    if isinstance(tests, dict):
+        return {**gold, **dict.fromkeys(LIST_KEYS), **tests}
+    return {**gold, **dict.fromkeys(LIST_KEYS), "tests": tests}
 
 
 def _as_json(text: str) -> dict | list | None:
@@ -225,13 +236,9 @@ def _is_result(data: Any, expected: Any) -> bool:
 
 
 def _of_texts(texts: list[str], common: dict[str, Any]) -> CodeTests:
-    trees = []
-    for number, text in enumerate(texts):
-        try:
-            trees.append(ast.parse(text))
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise ShapeError(f"tests of Python; number {number + 1} is none: {error}") from None
-    _require_standard_library(trees)
+    setup = _parsed(common["setup"], "the setup of tests")
+    trees = [_parsed(text, f"test {number}") for number, text in enumerate(texts, start=1)]
+    _require_standard_library([setup, *trees])
     entry = common["entry"]
     try:
         steps = [
@@ -248,7 +255,14 @@ def _of_texts(texts: list[str], common: dict[str, Any]) -> CodeTests:
         if not entry:
             raise ShapeError('"entry": the function that the tests\' check(candidate) is given')
         texts = [*texts[:-1], f"{texts[-1]}\ncheck({entry})"]
-    return CodeTests(**common, texts=tuple(texts), names=tuple(_foreign_names(trees, entry)))
+    return CodeTests(**common, texts=tuple(texts), names=_foreign_names(trees, setup, entry))
+
+
+def _parsed(text: str, what: str) -> ast.Module:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ShapeError(f"Python; {what} is none: {error}") from None
 
 
 def _require_standard_library(trees: Iterable[ast.Module]) -> None:
@@ -310,7 +324,10 @@ def _steps(body: Sequence[ast.stmt], test: int, entry: str) -> Iterable[Step]:
         _OtherForm: it asserts within a function, a loop or a branch, or decides in another way.
     """
     for node in body:
-        if isinstance(node, ast.Assert):
+        if isinstance(node, ast.Assert) and isinstance(node.test, ast.Constant):
+            if not node.test.value:
+                raise _OtherForm
+        elif isinstance(node, ast.Assert):
             code, check = _assertion(node.test, entry)
             yield Step(test, ast.unparse(code), check)
         elif _decides(node):
@@ -445,6 +462,10 @@ def _evaluate(node: ast.expr) -> Any:
             return set()
         case ast.Call(ast.Name("set" | "frozenset"), [items], []):
             return set(_evaluate(items))
+        case ast.Call(ast.Name("tuple"), [items], []):
+            return tuple(_evaluate(items))
+        case ast.Call(ast.Name("list"), [items], []):
+            return list(_evaluate(items))
         case ast.Call(ast.Name("float"), [ast.Constant(str(text))], []):
             return float(text)
         case ast.UnaryOp(ast.USub(), operand):
@@ -480,15 +501,18 @@ def _bits(number: Any) -> int:
     return number.bit_length() if isinstance(number, int) else 1
 
 
-def _foreign_names(trees: Iterable[ast.Module], entry: str) -> list[str]:
-    """The names that tests use and do not define themselves."""
-    used: set[str] = set()
+def _foreign_names(trees: Iterable[ast.Module], setup: ast.Module, entry: str) -> tuple[str, ...]:
+    """The names that tests use, and that neither they nor their setup define."""
+    used = {
+        node.id
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
     defined: set[str] = set()
-    for node in (node for tree in trees for node in ast.walk(tree)):
+    for node in (node for tree in (*trees, setup) for node in ast.walk(tree)):
         match node:
-            case ast.Name(name, ast.Load()):
-                used.add(name)
-            case ast.Name(name):
+            case ast.Name(name, ast.Store() | ast.Del()):
                 defined.add(name)
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 defined.add(node.name)
@@ -499,4 +523,4 @@ def _foreign_names(trees: Iterable[ast.Module], entry: str) -> list[str]:
             case ast.ExceptHandler(name=str(name)):
                 defined.add(name)
     foreign = {name for name in used - defined if not hasattr(builtins, name)}
-    return sorted(foreign | ({entry} & used))
+    return tuple(sorted(foreign | {entry} - {""}))

@@ -209,7 +209,8 @@ def _all_types() -> dict[str, TaskConfig]:
 
 @dataclass(kw_only=True, slots=True)
 class CodeConfig:
-    """Of code. All runs of an answer together may take four fifths of `reward.deadline_s`."""
+    """Of code. All runs of an answer together may take `reward.deadline_s`; what takes longer
+    fails."""
 
     partial: bool = False
     """Accuracy is the share of tests that pass. Off: 1 if all of them pass, else 0."""

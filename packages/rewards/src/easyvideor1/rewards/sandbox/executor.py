@@ -80,16 +80,17 @@ def run_tests(
 
     Args:
         program: defines `names`.
-        setup: runs before the program.
+        setup: runs before the program, and before the tests.
         tests: texts of Python, run one after the other.
         names: what the tests use of the program.
         limits: for each of the two processes.
     """
     answer = {"program": program, "setup": setup, "names": names}
+    tester = {"tests": tests, "setup": setup}
     ours, theirs = socket.socketpair()
     with (
         ours, theirs, _pipe() as pipe,
-        _file(_as_json({"tests": tests})) as tests_file, _file(_as_json(answer)) as answer_file,
+        _file(_as_json(tester)) as tests_file, _file(_as_json(answer)) as answer_file,
     ):  # fmt: skip
         given = [tests_file, pipe.writer, ours.fileno(), answer_file, theirs.fileno()]
         return _run([("tester", False), ("answer", True)], given, pipe, limits, (ours, theirs))

@@ -19,7 +19,13 @@ from easyvideor1.rewards.code_tests import CodeTests, ShapeError, Stdio, Step, p
 from easyvideor1.rewards.config import RewardConfig
 from easyvideor1.rewards.lookup_program import lookup_program
 from easyvideor1.rewards.reading import AnswerText, NoAnswer
-from easyvideor1.rewards.registry import GoldError, ScorerUnavailableError, Task, register_task
+from easyvideor1.rewards.registry import (
+    GoldError,
+    ScorerUnavailableError,
+    Task,
+    register_task,
+    require_gold,
+)
 from easyvideor1.rewards.sandbox import (
     Limits,
     Outcome,
@@ -33,8 +39,8 @@ from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import ProblemType, Sample
 
 MAX_PROGRAM_CHARS = 200_000
-SHARE_OF_DEADLINE = 0.8
-"""Of `reward.deadline_s`: what all runs of an answer may take together."""
+START_S = 10.0
+"""Beside the runs of an answer: for a worker's sandbox to start, and for comparing."""
 
 _FENCE = re.compile(r"^[ \t]*```[ \t]*([^\s`]*)[^\n]*$", re.MULTILINE)
 _LANGUAGES = ("", "python", "python3", "py", "text", "plaintext")
@@ -58,8 +64,9 @@ class Code(Task[str]):
 
     def score(self, value: str, sample: Sample, config: RewardConfig) -> float:
         tests = _gold(sample)
-        budget = _Budget(config)
         try:
+            check_host()  # starting it does not count
+            budget = _Budget(config)
             if tests.stdio:
                 passed = _stdio(value, sample, tests, budget)
             elif tests.texts:
@@ -83,8 +90,16 @@ class Code(Task[str]):
             and not answer.text[fences[1].end() :].strip()
         )
 
+    def check_gold(self, sample: Sample, config: RewardConfig) -> None:
+        require_gold(sample)
+        _gold(sample)
+
     def is_quick(self, text: str, sample: Sample, config: RewardConfig) -> bool:
         return False
+
+    def deadline_s(self, config: RewardConfig) -> float:
+        """The sandbox keeps to `reward.deadline_s` itself, and what takes longer is wrong."""
+        return config.deadline_s + START_S
 
     def check(self, config: RewardConfig) -> None:
         try:
@@ -126,7 +141,7 @@ class _Budget:
 
     def __init__(self, config: RewardConfig):
         self.config = config.code
-        self._end = time.monotonic() + SHARE_OF_DEADLINE * config.deadline_s
+        self._end = time.monotonic() + config.deadline_s
 
     def is_spent(self) -> bool:
         return time.monotonic() >= self._end
@@ -181,10 +196,11 @@ def _steps(program: str, tests: CodeTests, budget: _Budget) -> int:
         steps = [s for s in tests.steps if s.test in left or s.test not in checked]
         sent = [[s.test, "eval" if s.check else "exec", s.code] for s in steps]
         outcome = run_calls(program, tests.setup, sent, budget.limits())
-        verdicts = _verdicts(steps, _report(outcome))
+        report = _report(outcome)
+        verdicts = _verdicts(steps, report)
         told = list(takewhile(verdicts.__contains__, left))
         passed += sum(verdicts[test] for test in told)
-        if outcome.finished or not budget.config.partial:
+        if len(told) == len(left) or not budget.config.partial or -1 in report:
             break
         # Where not even the first of them ended, it was that one.
         first += len(told) or 1

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable
 
 from . import kernel
-from .syscalls import SYSCALLS, Condition, If, IsNull, Rule
+from .syscalls import SYSCALLS, Condition, If, IsNull, Row, Rule
 
 SET_MODE_FILTER = 1
 FLAG_NEW_LISTENER = 1 << 3
@@ -40,17 +40,23 @@ def is_supported() -> bool:
 
 def count_filter(pid: int) -> list[Instruction]:
     """Passes the counted calls on, lets all others through."""
-    return _filter(lambda rule: USER_NOTIFY if rule.counted else ALLOW, ALLOW, pid)
+    counted = [row for row in SYSCALLS if any(rule.counted for rule in row[-1])]
+    return _filter(counted, lambda rule: USER_NOTIFY if rule.counted else ALLOW, ALLOW, pid)
 
 
 def deny_filter(pid: int) -> list[Instruction]:
     """Refuses what the table does not allow."""
     return _filter(
-        lambda rule: ERRNO | rule.error if rule.error else ALLOW, ERRNO | errno.EPERM, pid
+        SYSCALLS,
+        lambda rule: ERRNO | rule.error if rule.error else ALLOW,
+        ERRNO | errno.EPERM,
+        pid,
     )
 
 
-def _filter(verdict: Callable[[Rule], int], otherwise: int, pid: int) -> list[Instruction]:
+def _filter(
+    rows: list[Row], verdict: Callable[[Rule], int], otherwise: int, pid: int
+) -> list[Instruction]:
     program: list[Instruction] = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_EQUAL, 1, 0, _ARCHITECTURES[kernel.MACHINE]),
@@ -59,7 +65,7 @@ def _filter(verdict: Callable[[Rule], int], otherwise: int, pid: int) -> list[In
     ]
     if kernel.MACHINE == "x86_64":
         program += [(_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, KILL_PROCESS)]
-    for _, on_x86_64, on_aarch64, rules in SYSCALLS:
+    for _, on_x86_64, on_aarch64, rules in rows:
         number = on_aarch64 if kernel.MACHINE == "aarch64" else on_x86_64
         if number is None:
             continue

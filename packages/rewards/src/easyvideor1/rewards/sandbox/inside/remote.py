@@ -299,6 +299,11 @@ def run_tester(job_at: int, report_at: int, line_at: int) -> int:
     report = Line(report_at)
     module = new_module("tests")
     try:
+        execute(job["setup"], module)
+    except BaseException as error:
+        report.send([-1, "broken", describe(error)])
+        return 1
+    try:
         vars(module).update(peer.names())
     except AnswerError as error:
         report.send([-1, "failed", str(error)])

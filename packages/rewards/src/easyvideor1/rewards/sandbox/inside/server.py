@@ -5,6 +5,8 @@ each, which the server never reads; the reply says how the run ended. It watches
 new threads and files, and kills. When the scorer is gone, so is everything here.
 """
 
+import _sitebuiltins
+import builtins
 import gc
 import importlib
 import json
@@ -32,9 +34,9 @@ PRELOADED = (
     "collections.abc", "contextlib", "copy", "csv", "ctypes", "dataclasses", "datetime", "decimal",
     "difflib", "enum", "fractions", "functools", "gc", "hashlib", "heapq", "hmac", "inspect", "io",
     "itertools", "json", "keyword", "locale", "lzma", "math", "numbers", "operator", "os", "pickle",
-    "pprint", "queue", "random", "re", "secrets", "shutil", "statistics", "string", "struct", "sys",
-    "tempfile", "textwrap", "threading", "time", "traceback", "types", "typing", "unicodedata",
-    "unittest", "uuid", "zlib",
+    "pprint", "queue", "random", "re", "secrets", "shutil", "sqlite3", "ssl", "statistics",
+    "string", "struct", "sys", "tempfile", "textwrap", "threading", "time", "traceback", "types",
+    "typing", "unicodedata", "unittest", "uuid", "xml.etree.ElementTree", "zlib",
 )  # fmt: skip
 """What answers import most, and all that needs libraries outside Python's own folders."""
 
@@ -58,6 +60,9 @@ def main() -> None:
             importlib.import_module(name)
         except ImportError:  # a Python built without it
             continue
+    # Without the module site, which looks for installed packages, Python has no exit().
+    for name in ("exit", "quit"):
+        setattr(builtins, name, _sitebuiltins.Quitter(name, "end of file"))
     server = Server(control, library)
     gc.freeze()
     server.hello(own)
@@ -240,17 +245,21 @@ class Server:
                     os.read(self._woken, 512)
                 elif at == self._control.fileno():
                     run.ended = "stopped"
-                elif events & select.POLLIN or waiting[at].channel is not None:
-                    self._hear(run, waiting[at], at, counted)
+                else:
+                    self._hear(run, waiting[at], at, events, counted)
             for each in run.children:
                 self._reap(each, os.WNOHANG)
         first = run.children[0]
         while first.status is not None and first.channel is not None:
-            self._hear(run, first, first.channel.fileno(), counted)
+            self._hear(run, first, first.channel.fileno(), select.POLLIN, counted)
 
-    def _hear(self, run: _Run, each: _Child, at: int, counted: int) -> None:
+    def _hear(self, run: _Run, each: _Child, at: int, events: int, counted: int) -> None:
         """Take a message of a child that isolates itself, or decide on a counted call."""
         if each.counter is not None and at == each.counter.at:
+            if not events & select.POLLIN:  # its process is about to end
+                each.counter.close()
+                each.counter = None
+                return
             each.counter.answer()
             if each.counter.seen > each.counter.limit + COUNTED_AND_KILLED:
                 run.ended = "counted"

@@ -89,7 +89,9 @@ def _any_of(argument: int, *values: int) -> tuple[Rule, ...]:
     return tuple(_allow(If(argument, value)) for value in values)
 
 
-SYSCALLS: list[tuple[str, int | None, int | None, tuple[Rule, ...]]] = [
+Row = tuple[str, int | None, int | None, tuple[Rule, ...]]
+
+SYSCALLS: list[Row] = [
     # Reading and writing what is open.
     ("read", 0, 63, _ALWAYS),
     ("write", 1, 64, _ALWAYS),

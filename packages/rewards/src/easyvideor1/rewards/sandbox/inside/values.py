@@ -107,6 +107,8 @@ def decode(data: Any, resolve: Callable[[list[Any]], Any] | None = None) -> Any:
     if kind == "d":
         items = [decode(part, resolve) for part in parts]
         return dict(zip(items[::2], items[1::2], strict=True))
+    if kind not in _SCALARS:
+        raise ValueError(f"no kind of value: {kind!r}")
     return _SCALARS[kind](*(decode(part) for part in parts))
 
 
