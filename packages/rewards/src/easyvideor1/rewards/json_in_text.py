@@ -55,6 +55,15 @@ def find_json(text: str) -> Iterator[Found]:
         yield Found(value, start, position)
 
 
+def is_json_object(text: str, *keys: str) -> bool:
+    """Whether `text` is one object in strict JSON and nothing else, with at least these keys."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and all(key in value for key in keys)
+
+
 def without_json(text: str, found: Iterable[Found]) -> str:
     """`text` with a line break in place of each value."""
     kept, position = [], 0

@@ -37,6 +37,9 @@ class Boolean(Task[bool]):
                 raise
             return value
 
+    def has_asked_form(self, answer: AnswerText, sample: Sample, config: RewardConfig) -> bool:
+        return _parse(answer.text) is not None
+
     def score(self, value: bool, sample: Sample, config: RewardConfig) -> float:
         return float(value == _gold(sample))
 

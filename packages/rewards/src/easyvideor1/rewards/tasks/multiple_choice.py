@@ -39,6 +39,9 @@ class MultipleChoice(Task[str]):
             )
         return LETTERS[index]
 
+    def has_asked_form(self, answer: AnswerText, sample: Sample, config: RewardConfig) -> bool:
+        return _parse(answer.text, sample.options) is not None
+
     def score(self, value: str, sample: Sample, config: RewardConfig) -> float:
         return float(value == _gold(sample))
 

@@ -27,6 +27,9 @@ class Numerical(Task[dict[str, Any]]):
     def extract(self, answer: AnswerText, sample: Sample, config: RewardConfig) -> dict[str, Any]:
         return read_number(answer).as_json()
 
+    def has_asked_form(self, answer: AnswerText, sample: Sample, config: RewardConfig) -> bool:
+        return is_number(answer.text)
+
     def score(self, value: dict[str, Any], sample: Sample, config: RewardConfig) -> float:
         return float(equal(Number(**value), gold_number(sample)))
 
@@ -50,6 +53,11 @@ def read_number(answer: AnswerText) -> Number:
             return stated(answer, _parse_bare, _parse_start)
         except NoAnswer:
             raise reason from None
+
+
+def is_number(text: str) -> bool:
+    """Whether `text` is a number and no prose around it."""
+    return len(text.split()) <= MAX_BARE_WORDS and _parse(text) is not None
 
 
 _THERE_ARE = re.compile(r"\bthere\s+(?:is|are|was|were)\s+([^\n]{1,80})\Z", re.IGNORECASE)

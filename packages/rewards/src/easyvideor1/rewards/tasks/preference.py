@@ -49,6 +49,10 @@ class Preference(Task[str]):
             raise NoAnswer("empty")
         return answer.text
 
+    def has_asked_form(self, answer: AnswerText, sample: Sample, config: RewardConfig) -> bool:
+        is_text = _kind(sample, config) in (_Kind.reference, _Kind.grade)
+        return is_text or _parse(answer.text) is not None
+
     def score(self, value: str, sample: Sample, config: RewardConfig) -> float:
         return float(value == _gold_label(sample))
 

@@ -15,7 +15,7 @@ from easyvideor1.rewards.config import RewardConfig
 from easyvideor1.rewards.numbers import Number
 from easyvideor1.rewards.reading import AnswerText
 from easyvideor1.rewards.registry import Task, register_task
-from easyvideor1.rewards.tasks.numerical import gold_number, read_number
+from easyvideor1.rewards.tasks.numerical import gold_number, is_number, read_number
 from easyvideor1.schema.records import ProblemType, Sample
 
 
@@ -26,6 +26,9 @@ class Regression(Task[dict[str, Any]]):
 
     def extract(self, answer: AnswerText, sample: Sample, config: RewardConfig) -> dict[str, Any]:
         return read_number(answer).as_json()
+
+    def has_asked_form(self, answer: AnswerText, sample: Sample, config: RewardConfig) -> bool:
+        return is_number(answer.text)
 
     def score(self, value: dict[str, Any], sample: Sample, config: RewardConfig) -> float:
         number, gold = Number(**value), gold_number(sample)

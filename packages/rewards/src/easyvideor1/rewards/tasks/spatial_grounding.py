@@ -17,6 +17,7 @@ from easyvideor1.rewards.boxes import (
     read_boxes,
 )
 from easyvideor1.rewards.config import CoordinateSpace, RewardConfig
+from easyvideor1.rewards.json_in_text import is_json_object
 from easyvideor1.rewards.reading import AnswerText, NoAnswer
 from easyvideor1.rewards.registry import GoldError, Task, register_task
 from easyvideor1.schema.records import Answer, ProblemType, Sample
@@ -44,6 +45,9 @@ class SpatialGrounding(Task[list]):
 
     def extract(self, answer: AnswerText, sample: Sample, config: RewardConfig) -> list:
         return _as_json(read_boxes(answer))
+
+    def has_asked_form(self, answer: AnswerText, sample: Sample, config: RewardConfig) -> bool:
+        return is_json_object(answer.text, "boxes")
 
     def score(self, value: list, sample: Sample, config: RewardConfig) -> float:
         return matched_iou(boxes_in_json(value) or [], _gold(sample, config))

@@ -26,7 +26,7 @@ from easyvideor1.rewards.intervals import (
     intervals_of,
     union_iou,
 )
-from easyvideor1.rewards.json_in_text import find_json
+from easyvideor1.rewards.json_in_text import find_json, is_json_object
 from easyvideor1.rewards.reading import AnswerText, NoAnswer
 from easyvideor1.rewards.registry import GoldError, Task, register_task
 from easyvideor1.rewards.tasks.spatial_grounding import SPACE_WORDS
@@ -54,6 +54,9 @@ class SpatialTemporalGrounding(Task[dict[str, Any]]):
         if any(tube != found[0] for tube in found):
             raise NoAnswer("several answers")
         return _as_json(found[0])
+
+    def has_asked_form(self, answer: AnswerText, sample: Sample, config: RewardConfig) -> bool:
+        return is_json_object(answer.text, "time", "boxes")
 
     def score(self, value: dict[str, Any], sample: Sample, config: RewardConfig) -> float:
         intervals, track = _gold(sample, config)

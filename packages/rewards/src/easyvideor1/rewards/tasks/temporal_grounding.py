@@ -16,6 +16,7 @@ from easyvideor1.rewards.intervals import (
     read_intervals,
     union_iou,
 )
+from easyvideor1.rewards.json_in_text import is_json_object
 from easyvideor1.rewards.reading import AnswerText, NoAnswer
 from easyvideor1.rewards.registry import GoldError, Task, register_task
 from easyvideor1.schema.records import Answer, ProblemType, Sample
@@ -34,6 +35,9 @@ class TemporalGrounding(Task[list]):
 
     def extract(self, answer: AnswerText, sample: Sample, config: RewardConfig) -> list:
         return intervals_as_json(read_intervals(answer))
+
+    def has_asked_form(self, answer: AnswerText, sample: Sample, config: RewardConfig) -> bool:
+        return is_json_object(answer.text, "time")
 
     def score(self, value: list, sample: Sample, config: RewardConfig) -> float:
         return union_iou(intervals_of(value), _gold(sample))

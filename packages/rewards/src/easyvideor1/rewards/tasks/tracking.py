@@ -16,7 +16,7 @@ from easyvideor1.rewards.boxes import (
     track_of,
 )
 from easyvideor1.rewards.config import RewardConfig
-from easyvideor1.rewards.json_in_text import find_json
+from easyvideor1.rewards.json_in_text import find_json, is_json_object
 from easyvideor1.rewards.reading import AnswerText, NoAnswer
 from easyvideor1.rewards.registry import GoldError, Task, register_task
 from easyvideor1.rewards.tasks.spatial_grounding import SPACE_WORDS
@@ -45,6 +45,9 @@ class Tracking(Task[TrackJson]):
         if any(track != found[0] for track in found):
             raise NoAnswer("several answers")
         return track_as_json(found[0])
+
+    def has_asked_form(self, answer: AnswerText, sample: Sample, config: RewardConfig) -> bool:
+        return is_json_object(answer.text, "boxes")
 
     def score(self, value: TrackJson, sample: Sample, config: RewardConfig) -> float:
         return track_iou(track_of(value), _gold(sample, config), config.grounding.mean)
