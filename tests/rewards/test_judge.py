@@ -6,15 +6,24 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from easyvideor1.rewards import RewardConfig, count_statuses, reward, score_many
-from easyvideor1.rewards.config import JudgeConfig, OnFailure, PreferenceConfig, PreferenceMode
+from easyvideor1.rewards.config import (
+    JudgeConfig,
+    OnFailure,
+    OpenEndedConfig,
+    OpenEndedMetric,
+    PreferenceConfig,
+    PreferenceMode,
+)
 from easyvideor1.rewards.judge import Grade, Judge, NoVerdictError, Pair
 from easyvideor1.rewards.judge_prompts import read_verdict
-from easyvideor1.rewards.registry import ScorerUnavailableError
+from easyvideor1.rewards.registry import GoldError, ScorerUnavailableError
+from easyvideor1.rewards.scoring import check_gold
 from easyvideor1.rewards.tasks.preference import Preference
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import Answer, ProblemType, Sample, ScoreStatus
@@ -387,6 +396,19 @@ def test_a_gold_label_needs_no_judge_unless_one_is_asked_for():
         assert text_of(server.prompts[0], "gold") == "tie"
     with pytest.raises(UserError, match="answers that a judge decides"):
         score_many([(sample, "tie")], RewardConfig(preference=mode))
+
+
+def test_a_free_text_is_graded_where_that_is_asked_for():
+    sample = Sample(id="q1", problem="What?", answer="A man rides a bike.",
+                    problem_type=ProblemType.open_ended)  # fmt: skip
+    metric = OpenEndedConfig(metric=OpenEndedMetric.judge)
+    with scripted_server(lambda prompt: '{"score": 6}') as server:
+        config = RewardConfig(judge=server.config(), open_ended=metric)
+        (score,) = score_many([(sample, "<answer>a cyclist</answer>")], config)
+        assert text_of(server.prompts[0], "gold") == "A man rides a bike."
+    assert score.parts == {"accuracy": 0.6, "format": 1.0}
+    with pytest.raises(GoldError):
+        check_gold(replace(sample, answer=["a"]), config)
 
 
 def test_what_the_judge_does_is_a_status_of_the_answer():

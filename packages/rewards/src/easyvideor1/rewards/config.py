@@ -75,6 +75,8 @@ class OpenEndedMetric(StrEnum):
     """Mean F1 of ROUGE-1, ROUGE-2 and ROUGE-L."""
     chrf = "chrf"
     """chrF: F2 of character n-grams; no stems, no words, any script."""
+    judge = "judge"
+    """The grade of the model of `reward.judge`, which sees question, gold text and answer."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -210,7 +212,8 @@ def _all_types() -> dict[str, TaskConfig]:
 @dataclass(kw_only=True, slots=True)
 class CodeConfig:
     """Of code. All runs of an answer together may take `reward.deadline_s`; what takes longer
-    fails."""
+    fails.
+    """
 
     partial: bool = False
     """Accuracy is the share of tests that pass. Off: 1 if all of them pass, else 0."""

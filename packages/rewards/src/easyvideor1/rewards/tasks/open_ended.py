@@ -3,7 +3,8 @@
 rouge-score computes them (Lin, ACL 2004, W04-1013) with our tokenizer, which keeps every script:
 its own drops all but ASCII, so that no Chinese answer could score. Where the gold text is one token
 long there is no bigram, and ROUGE-2 is left out of the mean. With `reward.open_ended.metric=chrf`
-accuracy is sacrebleu's chrF (Popović, WMT 2015, W15-3049) of the sentence, over 100.
+accuracy is sacrebleu's chrF (Popović, WMT 2015, W15-3049) of the sentence, over 100; with `judge`
+it is the grade of a judge.
 """
 
 import re
@@ -12,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from easyvideor1.rewards.config import OpenEndedMetric, RewardConfig
+from easyvideor1.rewards.judge import Grade, Request
 from easyvideor1.rewards.reading import AnswerText, NoAnswer
 from easyvideor1.rewards.registry import GoldError, Task, register_task
 from easyvideor1.rewards.scripts import UNSPACED
@@ -68,6 +70,12 @@ class OpenEnded(Task[str]):
         if config.open_ended.metric is OpenEndedMetric.chrf:
             return num_chars + num_gold <= QUICK_CHARS
         return num_chars * num_gold <= QUICK_PRODUCT
+
+    def needs_judge(self, sample: Sample, config: RewardConfig) -> bool:
+        return config.open_ended.metric is OpenEndedMetric.judge
+
+    def judge_request(self, value: str, sample: Sample, config: RewardConfig) -> Request:
+        return Grade(sample.problem, _gold(sample), value)
 
     def load(self) -> None:
         _tools()
