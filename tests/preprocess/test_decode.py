@@ -140,6 +140,19 @@ def test_image_pixels_are_those_of_the_hugging_face_processor(
     assert torch.equal(ours["pixel_values"], expected["pixel_values"])
 
 
+@pytest.mark.usefixtures("torchcodec")
+@pytest.mark.parametrize("settings", GENERATED.values(), ids=GENERATED.keys())
+def test_full_frames_are_those_of_torchcodecs_ordinary_decoder(
+    settings: dict, tmp_path: Path
+) -> None:
+    from torchcodec.decoders import VideoDecoder
+
+    path = write_video(tmp_path / "clip.mp4", **settings)
+    source = open_source(video(path), "torchcodec")
+    expected = VideoDecoder(path).get_frames_at(list(range(len(source.index)))).data
+    assert torch.equal(torch.stack([f for _, f in source.read(range(len(expected)))]), expected)
+
+
 def test_metadata_say_where_the_frames_are_from(
     decode_config: DecodeConfig, rules: FamilyRules
 ) -> None:

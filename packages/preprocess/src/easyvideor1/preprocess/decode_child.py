@@ -89,8 +89,8 @@ def _load_libraries(decoder: Decoder, device: Device) -> None:
     from easyvideor1.preprocess.decoders import torchcodec_problem
 
     torch.set_num_threads(1)
-    if decoder is not Decoder.pyav:
-        torchcodec_problem()
+    if decoder is not Decoder.pyav and not torchcodec_problem():
+        import torchcodec.decoders  # noqa: F401
     if device is Device.cuda and torch.cuda.is_available():
         torch.zeros(1, device="cuda")  # makes CUDA reserve its share of memory
     PIL.Image.init()

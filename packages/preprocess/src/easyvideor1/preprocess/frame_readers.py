@@ -8,6 +8,7 @@ import errno
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -16,6 +17,7 @@ from easyvideor1.preprocess.config import Device
 from easyvideor1.preprocess.scan import FrameIndex, open_container, url
 
 if TYPE_CHECKING:
+    from av.container import InputContainer
     from av.filter import Graph
     from av.video.frame import VideoFrame
     from torch import Tensor
@@ -35,7 +37,7 @@ class Decoded(NamedTuple):
 
 
 class FrameReader(Protocol):
-    """An open file. After `rewind` or `jump`, `frames` goes on from there."""
+    """Of a file that the first `rewind` opens; `frames` goes on from the last of these and `jump`."""
 
     def rewind(self) -> None:
         """To the beginning, by opening the file anew: not every format can be searched."""
@@ -63,7 +65,7 @@ class FrameReader(Protocol):
 
 
 def open_reader(path: str, index: FrameIndex, decoder: str, device: Device) -> FrameReader:
-    """The reader of a decoder's name, at the beginning of the file."""
+    """The reader of a decoder's name."""
     if decoder == "torchcodec":
         return TorchcodecReader(path, index, device)
     return PyavReader(path, index)
@@ -81,7 +83,8 @@ class TorchcodecReader:
 
         self._path, self._index, self._device = path, index, device.value
         self._converter = ColorConverter(device=self._device)
-        self.rewind()
+        self._demuxer: Any = None
+        self._decoder: Any = None
 
     def rewind(self) -> None:
         from torchcodec.decoders import Demuxer
@@ -95,15 +98,19 @@ class TorchcodecReader:
         self._decoder.reset()
 
     def frames(self) -> Iterator[Decoded]:
-        while True:
-            try:
-                packet = next(self._demuxer)
-            except (StopIteration, RuntimeError):  # the latter where a file is cut off
-                break
+        for packet in self._packets():
             for raw in self._decode(packet):
                 yield Decoded(self._ticks(raw.pts_seconds), raw)
         for raw in self._decoder.drain():
             yield Decoded(self._ticks(raw.pts_seconds), raw)
+
+    def _packets(self) -> Iterator[Any]:
+        try:
+            yield from self._demuxer
+        except RuntimeError as error:
+            # Where a file is cut off, and not where its disk or the memory fails.
+            if "Invalid data" not in str(error):
+                raise
 
     def _decode(self, packet: Any) -> list:
         try:
@@ -152,9 +159,9 @@ class PyavReader:
 
     def __init__(self, path: str, index: FrameIndex):
         self._path, self._index = path, index
-        self._container = None
+        self._container: InputContainer | None = None
+        self._stream: Any = None
         self._graphs: dict[tuple, Graph] = {}
-        self.rewind()
 
     def rewind(self) -> None:
         if self._container is not None:
@@ -169,17 +176,17 @@ class PyavReader:
         self._container.seek(pts, stream=self._stream)
 
     def frames(self) -> Iterator[Decoded]:
-        from av.error import FFmpegError
-
-        assert self._container is not None
-        packets = self._container.demux(self._stream)
-        while True:
-            try:
-                packet = next(packets)
-            except (StopIteration, FFmpegError):  # the latter where a file is cut off
-                return
+        for packet in self._packets():
             for raw in self._decode(packet):
                 yield Decoded(NO_PTS if raw.pts is None else raw.pts, raw)
+
+    def _packets(self) -> Iterator[Any]:
+        from av.error import InvalidDataError
+
+        assert self._container is not None
+        # As above: only where a file is cut off.
+        with suppress(InvalidDataError):
+            yield from self._container.demux(self._stream)
 
     def _decode(self, packet: Any) -> "list[VideoFrame]":
         from av.error import FFmpegError

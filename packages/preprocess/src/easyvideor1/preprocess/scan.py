@@ -265,7 +265,7 @@ class _Packets:
 
     @classmethod
     def read(cls, container: "InputContainer", stream: "VideoStream") -> "_Packets":
-        from av.error import FFmpegError
+        from av.error import InvalidDataError
 
         packets = cls()
         try:
@@ -273,7 +273,7 @@ class _Packets:
                 # The last one is empty: it would make a decoder give out what it holds.
                 if packet.size:
                     packets._add(packet)
-        except FFmpegError as error:
+        except InvalidDataError as error:
             packets.notes = (f"cannot be read to its end: {error.strerror}",)
         if not packets.num_packets:
             raise ValueError("no video packets")
