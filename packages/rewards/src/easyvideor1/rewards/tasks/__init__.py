@@ -3,6 +3,7 @@
 from easyvideor1.rewards.tasks import (
     boolean,
     code,
+    math,
     multiple_choice,
     numerical,
     ocr,
@@ -18,6 +19,7 @@ from easyvideor1.rewards.tasks import (
 __all__ = [
     "boolean",
     "code",
+    "math",
     "multiple_choice",
     "numerical",
     "ocr",
