@@ -23,7 +23,7 @@ from easyvideor1.preprocess.rules import FamilyRules
 from easyvideor1.schema.budget import FrameBudget
 from easyvideor1.schema.records import Media
 
-DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,13 +116,13 @@ class CacheWorker:
     def _write(self, stored: StoredClip) -> None:
         try:
             self._writer.add(stored)
-        except (OSError, RuntimeError) as error:  # torch.save wraps what the file raises
+        except (OSError, RuntimeError) as error:
             self._refuse_full_disk(error)
             raise
 
     def _refuse_full_disk(self, error: Exception) -> None:
-        free_bytes = free_disk_bytes(self._folder)
-        if getattr(error, "errno", None) in DISK_FULL or free_bytes == 0:
+        if is_disk_full(error):
+            free_bytes = free_disk_bytes(self._folder)
             # Room for the other workers to seal theirs.
             self._writer.discard()
             raise DiskFullError(str(self._folder), free_bytes) from error
@@ -137,6 +137,15 @@ class CacheWorker:
             return ()
         sealed, self._unsealed = tuple(self._unsealed), []
         return sealed
+
+
+def is_disk_full(error: BaseException | None) -> bool:
+    """Whether the end of the disk, or of a quota, is behind an error; torch.save hides it."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _DISK_FULL:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def free_disk_bytes(folder: Path) -> int:

@@ -23,7 +23,7 @@ from tqdm import tqdm
 from easyvideor1.preprocess import decode_counter
 from easyvideor1.preprocess.cache import open_cache
 from easyvideor1.preprocess.cache_settings import explain_missing, record_settings
-from easyvideor1.preprocess.cache_worker import DISK_FULL, CacheWorker, ClipJob, free_disk_bytes
+from easyvideor1.preprocess.cache_worker import CacheWorker, ClipJob, free_disk_bytes, is_disk_full
 from easyvideor1.preprocess.config import (
     CacheConfig,
     CacheMode,
@@ -207,7 +207,7 @@ def _full_disk_told(config: CacheConfig, ends: list[FinishedJob]) -> Generator[N
     try:
         yield
     except OSError as error:
-        if error.errno not in DISK_FULL:
+        if not is_disk_full(error):
             raise
         free_bytes, cause = free_disk_bytes(Path(config.dir)), error
     except DiskFullError as error:
