@@ -198,16 +198,14 @@ def _refuse_what_does_not_fit(
     ways = [
         f"{' '.join(option.overrides)} (about {bytes_text(option.num_bytes)})" for option in options
     ]
+    settings = (
+        f"These settings would fit: {'; '.join(ways)}. Or" if ways else "No setting would fit;"
+    )
     raise UserError(
-        f"the missing frames need {amount_text(needed, bytes_text)} as {config.cache.codec.value}, "
-        f"and {findings.folder} has {bytes_text(findings.free_bytes)} free, of which "
-        f"{MARGIN - 1:.0%} of the need must stay free. "
-        + (
-            f"These settings would fit: {'; '.join(ways)}. Or "
-            if ways
-            else "No setting alone fits; "
-        )
-        + "name another disk by cache.dir, or fewer samples by data.filter"
+        f"the missing frames need {amount_text(needed, bytes_text)} as {config.cache.codec.value} "
+        f"and {MARGIN - 1:.0%} beyond that, but {findings.folder} has "
+        f"{bytes_text(findings.free_bytes)} free. {settings} name another disk by cache.dir, or "
+        "fewer samples by data.filter"
     )
 
 
