@@ -193,6 +193,18 @@ def test_raw_arrow_frames_are_not_copied(cache_config: CacheConfig) -> None:
     assert frames.flags.c_contiguous
 
 
+@pytest.mark.parametrize("codec", list(Codec))
+def test_every_payload_begins_on_a_page_of_its_shard(
+    cache_config: CacheConfig, codec: Codec
+) -> None:
+    config = replace(cache_config, codec=codec)
+    clips = [stored_clip(n, num_frames=1 + n % 3, smooth=True) for n in range(7)]
+    write(config, clips)
+    for clip in clips:
+        payload = open_cache(config).read_encoded(clip.clip.key).frames.payload
+        assert payload.ctypes.data % 4096 == 0
+
+
 def test_a_cache_that_is_not_there_is_empty(any_config: CacheConfig) -> None:
     cache = open_cache(any_config)
     assert cache.keys() == []
