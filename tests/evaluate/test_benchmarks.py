@@ -175,6 +175,12 @@ def test_a_benchmark_without_files_is_refused() -> None:
         load_benchmark("mine", BenchmarkConfig(data=DataConfig(name="mine")))
 
 
+def test_a_released_benchmark_is_not_filtered() -> None:
+    data = DataConfig(name="v", validation=["v.jsonl"], filter="category == 'OCR Problems'")
+    with pytest.raises(UserError, match=r"benchmarks\.video_mme\.data\.filter=.*max_samples"):
+        load_benchmark("video_mme", BenchmarkConfig(data=data, loader=Loader.video_mme))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_benchmark_composes_and_names_its_published_metrics(name: str) -> None:
     from easyvideor1.evaluate.metrics import METRICS, Outcome

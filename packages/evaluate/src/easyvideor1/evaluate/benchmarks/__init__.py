@@ -39,11 +39,16 @@ def load_benchmark(name: str, config: BenchmarkConfig) -> list[Sample]:
     """The questions of a benchmark, in order, cut to `max_samples`.
 
     Raises:
-        UserError: if it names no files, or they hold no questions.
+        UserError: if it names no files, they hold no questions, or a release is to be filtered.
         DataError: for a row that is not in the layout.
     """
     if not config.data.validation:
         raise UserError(f"benchmarks.{name}.data.validation names no annotation files")
+    if config.data.filter is not None and config.loader is not Loader.samples:
+        raise UserError(
+            f"benchmarks.{name}.data.filter={config.data.filter!r}: a released benchmark is scored "
+            f"on all its questions; set it to null, or ask fewer with benchmarks.{name}.max_samples"
+        )
     samples = list(LOADERS[config.loader](config.data))
     if not samples:
         raise UserError(f"benchmark {name}: no questions in {', '.join(config.data.validation)}")
