@@ -24,6 +24,7 @@ GOLD: dict[str, list[Answer]] = {
     "multiple_choice": ["B", "Blue", "(B)"],
     "numerical": [5, -0.5, "1,234", "50%", "3/4", "two"],
     "boolean": [True, False, "yes", "No"],
+    "math": [r"\frac{1}{2}", "x=5", 5, [[1, 2], [3, 4]]],
     "ocr": ["Hello, world", "你好世界", 7],
     "regression": [5, 0, -2.5, "12.5 m"],
     "temporal_grounding": [[4, 8], {"time": [0.5, 2]}, [[4, 8], [9, 12]]],

@@ -111,8 +111,10 @@ def equal(text: str, gold: str) -> bool:
         return unit.dimension == gold_unit.dimension and _verify(
             gold_quantity, quantity, unit, gold_unit
         )
+    if _verify(gold_quantity, quantity):
+        return True
     # One letter may be a unit or a variable.
-    return _verify(gold_quantity, quantity) or _verify(gold, text)
+    return bool(unit or gold_unit) and _verify(gold, text)
 
 
 def _equal_at_sight(text: str, gold: str) -> bool | None:
