@@ -37,7 +37,7 @@ class Decoded(NamedTuple):
 
 
 class FrameReader(Protocol):
-    """Of a file that the first `rewind` opens; `frames` goes on from the last of these and `jump`."""
+    """Of a file that the first `rewind` opens; `frames` goes on from the last of the two moves."""
 
     def rewind(self) -> None:
         """To the beginning, by opening the file anew: not every format can be searched."""
