@@ -1,0 +1,193 @@
+"""A driver that is killed at any moment: its workers go, nothing sealed is lost, nothing is twice.
+
+A watcher sees which run each file was written by before it was sealed, by inode, and when the run
+lost its lease: nothing is sealed by a run that has been taken over.
+"""
+
+import os
+import random
+import re
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from easyvideor1.preprocess.lease import LEASE_S
+from easyvideor1.preprocess.process_identity import ProcessIdentity
+from easyvideor1.preprocess.ray_session import FOLDERS
+from tests.preprocess.preprocess_runs import Data, Run, verify
+
+GONE_AFTER_S = 10.0
+
+
+class SealWatch(threading.Thread):
+    """Remembers whose draft each sealed shard was, and when each run lost its folder."""
+
+    def __init__(self, cache: Path):
+        super().__init__(daemon=True)
+        self._cache = cache
+        self._ended = threading.Event()
+        self.author: dict[int, str] = {}
+        """Run id by inode; a later file of the same inode has another author."""
+        self.lost_ns: dict[str, int] = {}
+        """When a run was first seen without its folder."""
+
+    def run(self) -> None:
+        known: set[str] = set()
+        while not self._ended.is_set():
+            there = set()
+            for folder in self._runs():
+                there.add(folder.name)
+                for inode in inodes_below(folder):
+                    self.author[inode] = folder.name
+            now_ns = time.time_ns()
+            for run_id in known - there:
+                self.lost_ns.setdefault(run_id, now_ns)
+            known |= there
+            time.sleep(0.002)
+
+    def _runs(self) -> list[Path]:
+        try:
+            return [path for path in (self._cache / "runs").iterdir() if "-" not in path.name]
+        except FileNotFoundError:
+            return []
+
+    def end(self) -> None:
+        self._ended.set()
+        self.join()
+
+    def sealed_too_late(self) -> list[str]:
+        """Shards that were sealed by a run after it had lost its lease, or by nobody known."""
+        wrong = []
+        for shard in (self._cache / "shards").glob("*.arrow"):
+            status = shard.stat()
+            author = self.author.get(status.st_ino, "")
+            lost_ns = self.lost_ns.get(author, time.time_ns())
+            if not author or status.st_ctime_ns > lost_ns:
+                wrong.append(f"{shard.name} by {author or 'nobody known'}")
+        return wrong
+
+
+def inodes_below(run: Path) -> list[int]:
+    found = []
+    for worker in run.glob("*/"):
+        try:
+            found += [entry.inode() for entry in os.scandir(worker)]
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+    return found
+
+
+def holds_lease(data: Data) -> bool:
+    return any((data.cache / "runs").glob("*/lease.json"))
+
+
+def kill_at(run: Run, data: Data, rng: random.Random, *, longest_s: float) -> bool:
+    """Kill the driver at a random moment, mostly while it decodes; False if it ended before."""
+    if rng.random() < 0.75:
+        while not holds_lease(data) or data.num_decoded == run.decoded_before:
+            if run.process.poll() is not None:
+                return False
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0.0, longest_s))
+    else:
+        time.sleep(rng.uniform(0.0, 15.0))
+    ended = run.process.poll() is not None
+    run.kill()
+    return not ended
+
+
+def kill_again_and_again(data: Data, *, kills: int, longest_s: float, seed: int) -> None:
+    rng = random.Random(seed)
+    watch = SealWatch(data.cache)
+    watch.start()
+    runs: list[Run] = []
+    try:
+        for number in range(kills):
+            run = data.start("cache.shard_bytes=1500000")
+            if runs and number % 2:  # this one began while the killed one's workers still lived
+                assert not runs[-1].await_workers_gone(GONE_AFTER_S)
+            runs.append(run)
+            assert kill_at(run, data, rng, longest_s=longest_s), run.process.stdout.read()
+            if not (number + 1) % 2:
+                assert not run.await_workers_gone(GONE_AFTER_S), "workers outlive their driver"
+        last = data.start("cache.shard_bytes=1500000")
+        runs.append(last)
+        output = last.finish()
+    finally:
+        watch.end()
+        for run in runs:
+            run.end()
+    found = re.search(r"(\d+) decoded, (\d+) reused, 0 failed in", output)
+    assert found and int(found[1]) + int(found[2]) == data.num_clips, output
+    assert int(found[2]) > 0, "nothing survived a kill"
+    assert not watch.sealed_too_late()
+    assert verify(data).startswith(f"{data.num_clips} clips in {data.cache} are intact")
+    assert not list((data.cache / "runs").iterdir())
+    assert not list((data.cache / "claims").iterdir())
+    killed = {run.process.pid for run in runs}
+    assert not killed & set(map(owner_of, FOLDERS.glob("evr-ray-*"))), "a Ray's folder stayed"
+
+
+def owner_of(folder: Path) -> int | None:
+    try:
+        owner = ProcessIdentity.from_json((folder / "owner.json").read_bytes())
+    except OSError:
+        return None
+    return owner.pid if owner else None
+
+
+def test_a_run_killed_twice_is_completed_by_the_next(tiny_model_path: str, tmp_path: Path) -> None:
+    data = Data(tmp_path, tiny_model_path, num_clips=12, num_frames=48)
+    kill_again_and_again(data, kills=2, longest_s=0.1, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_a_run_killed_at_twenty_moments_is_completed_by_the_next(
+    tiny_model_path: str, tmp_path: Path
+) -> None:
+    data = Data(tmp_path, tiny_model_path, num_clips=60, num_frames=240, height=360)
+    kill_again_and_again(data, kills=20, longest_s=2.0, seed=2)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_stalled_run_that_was_taken_over_seals_nothing_once_it_goes_on(
+    tiny_model_path: str, tmp_path: Path
+) -> None:
+    data = Data(tmp_path, tiny_model_path, num_clips=20, num_frames=240, height=360)
+    watch = SealWatch(data.cache)
+    watch.start()
+    stalled = data.start("cache.shard_bytes=3000000")
+    heir: Run | None = None
+    try:
+        while data.num_decoded < 4:
+            assert stalled.process.poll() is None
+            time.sleep(0.01)
+        # Its workers too: they stop in the middle of a clip, with shards open.
+        halted = [stalled.process.pid, *stalled.workers()]
+        for pid in halted:
+            os.kill(pid, signal.SIGSTOP)
+        (lease_file,) = (data.cache / "runs").glob("*/lease.json")
+        long_ago_s = lease_file.stat().st_mtime - LEASE_S - 1
+        os.utime(lease_file, (long_ago_s, long_ago_s))
+        heir = data.start("cache.shard_bytes=3000000")
+        while lease_file.exists():
+            assert heir.process.poll() is None
+            time.sleep(0.01)
+        for pid in halted:
+            os.kill(pid, signal.SIGCONT)
+        output, _ = stalled.process.communicate(timeout=200)
+        assert stalled.process.returncode == 2
+        assert "another run took over; this one's unsealed clips are dropped" in output
+        assert not stalled.await_workers_gone(GONE_AFTER_S)
+        heir.finish()
+    finally:
+        watch.end()
+        for run in filter(None, (stalled, heir)):
+            run.end()
+    assert not watch.sealed_too_late()
+    assert verify(data).startswith(f"{data.num_clips} clips in {data.cache} are intact")
