@@ -29,6 +29,11 @@ def question(answer: Answer = True) -> Sample:
         ("是的", True),
         ("不是。", False),
         ("答案是：对", True),
+        ('<answer>{"answer": true}</answer>', True),
+        ("<answer>The statement is false.</answer>", False),
+        ("He walks, so it is true.", True),
+        ("It is true that he walks, but the claim is false.", False),
+        ("The answer is definitely no.", False),
     ],
 )
 def test_yes_and_no_are_read_where_they_are_the_answer(text: str, value: bool):
@@ -52,6 +57,9 @@ def test_yes_and_no_are_read_where_they_are_the_answer(text: str, value: bool):
         "No-one is there",
         "Yes, he walks. No, he runs.",
         "The answer is not yes",
+        "The statement is not true",
+        "I do not know whether it is true",
+        '<answer>{"answer": "maybe"}</answer>',
         "noyes",
     ],
 )

@@ -53,6 +53,9 @@ MANY = question(*(f"item {number}" for number in range(1, 15)), answer="M")
         ("<answer>B\nIt is blue.</answer>", "B"),
         ("<answer>The answer is B</answer>", "B"),
         ("<Answer>B</ANSWER>", "B"),
+        ('<answer>{"answer": "B"}</answer>', "B"),
+        ('<answer>```json\n{"answer": "(B)"}\n```</answer>', "B"),
+        ("<answer>It is B.</answer>", "B"),
         ("<answer>A</answer> Wait. <answer>B</answer>", "B"),
         ("<think>Maybe A.</think>\n<answer>B</answer>", "B"),
         ("<think><answer>A</answer></think>B", "B"),
@@ -95,6 +98,10 @@ def test_a_letter_in_the_answer_tag_is_read(text: str, letter: str):
         ("答案：B", "B"),
         ("我选B", "B"),
         ("选项B是正确的", "B"),
+        ('{"answer": "B", "reason": "it is blue"}', "B"),
+        ("The answer is most likely B.", "B"),
+        ("The answer seems to be B.", "B"),
+        ("The car is blue, so it is B.", "B"),
     ],
 )
 def test_a_letter_stated_in_prose_is_read(text: str, letter: str):
@@ -141,6 +148,10 @@ def test_a_letter_stated_in_prose_is_read(text: str, letter: str):
         "The answer is A dog",
         "<think>It must be <answer>B</answer>",
         "<answer>B</answer></think>",
+        '<answer>{"answer": "A or B"}</answer>',
+        '<answer>{"answer": "A", "option": "B"}</answer>',
+        '<answer>{"answer": "A"} {"answer": "B"}</answer>',
+        "It is A big car",
     ],
 )
 def test_a_text_without_one_clear_letter_is_no_answer(text: str):

@@ -3,6 +3,7 @@ import pytest
 from easyvideor1.rewards.reading import (
     MAX_STATED_CHARS,
     AnswerText,
+    out_of_json,
     read_answer,
     unwrap,
 )
@@ -58,3 +59,24 @@ def test_the_tail_of_a_long_text_begins_with_a_whole_word():
 )
 def test_what_stands_around_an_answer_is_taken_off(text: str, expected: str):
     assert unwrap(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"answer": " red "}', "red"),
+        ("{'Final Answer': 'red', 'why': 'x'}", "red"),
+        ('```json\n{"answer": 5}\n```', "5"),
+        ('{"answer": true}', "true"),
+        ('{"answer": null}', '{"answer": null}'),
+        ('{"answer": ["a"]}', '{"answer": ["a"]}'),
+        ('{"colour": "red"}', '{"colour": "red"}'),
+        ('{"answer": "a", "result": "b"}', '{"answer": "a", "result": "b"}'),
+        ('{"answer": "a"} or so', '{"answer": "a"} or so'),
+        ('so {"answer": "a"}', 'so {"answer": "a"}'),
+        ("red", "red"),
+        ("", ""),
+    ],
+)
+def test_an_answer_in_an_object_is_taken_out(text: str, expected: str):
+    assert out_of_json(AnswerText(text, tagged=True)).text == expected

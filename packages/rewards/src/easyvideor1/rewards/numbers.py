@@ -81,7 +81,7 @@ _SCALE = re.compile(
 _NEGATIVE = re.compile(r"(?:\b(?:minus|negative)\s*|-\s?(?=[$€£¥]))", re.IGNORECASE)
 _NO_NUMBER = re.compile(
     # What around a number says that it is not the whole of it.
-    r"[\\^*=√∛∞π<>≤≥±|²³¹⁰⁴-⁹]|(?<![A-Za-z\d])\d|\Ae[-+]?\d"
+    r"[\\^*=√∛∞π<>≤≥±|²³¹⁰⁴-⁹]|(?<![A-Za-z\d])\d|\Ae[-+]?\d|\A\s?\+"
     r"|\A[ijnxyz]\b|n't|\b(?:not|no|never|than|or|at\s+least|at\s+most|few|several|half|halves"
     r"|thirds?|quarters?|fourths?|fifths?|sixths?|eighths?|tenths?)\b",
     re.IGNORECASE,
@@ -132,10 +132,25 @@ def _plain_text(text: str) -> str:
         text = _SUPERSCRIPTS.sub(_as_power, text)
     text = _LATEX_FRACTION.sub(r" \1/\2 ", text).replace("{,}", ",").replace("\\%", "%")
     text = _LATEX_TEXT.sub(r" \1 ", text).replace("\\,", "").replace("\\ ", " ").strip()
-    text = text.rpartition("=")[2].rpartition("≈")[2].strip()
+    text = _right_side(text.rpartition("≈")[2]).strip()
     if "^" in text or "*" in text:
         text = _POWER_OF_TEN.sub(_in_e_notation, _UNIT_POWER.sub(r"\1\2", text))
     return _with_english_separators(text)
+
+
+def _right_side(text: str) -> str:
+    """What stands after the last equals sign: `12` of `5 + 7 = 12`.
+
+    Raises:
+        NoAnswer: another number stands before it: `5 cm = 0.05 m`.
+    """
+    left, sign, right = text.rpartition("=")
+    if sign and _QUANTITY.fullmatch(left.strip()):
+        raise NoAnswer("several numbers")
+    return right
+
+
+_QUANTITY = re.compile(r"[-+]?\d[\d,.]*\s?[A-Za-z%°/]{0,12}")
 
 
 def _as_power(match: re.Match[str]) -> str:

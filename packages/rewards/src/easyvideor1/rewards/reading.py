@@ -6,8 +6,10 @@ Nothing here guesses: a text that does not state its answer raises `NoAnswer`.
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
+
+from easyvideor1.rewards.json_in_text import find_json
 
 T = TypeVar("T")
 Parse = Callable[[str], T | None]
@@ -72,9 +74,38 @@ def _after_thinking(text: str) -> str:
     return rest[: unfinished.start()] if unfinished else rest
 
 
+_ANSWER_KEYS = frozenset(
+    {"answer", "final_answer", "final answer", "choice", "option", "letter", "value", "result"}
+)
+
+
+def out_of_json(answer: AnswerText) -> AnswerText:
+    """The text in an object like `{"answer": "B"}`, if the text is one; else the text as it is."""
+    if answer.text[:1] not in ("{", "`"):
+        return answer
+    values = list(find_json(answer.text))
+    if len(values) != 1 or not isinstance(values[0].value, dict):
+        return answer
+    around = answer.text[: values[0].start] + answer.text[values[0].end :]
+    fields = values[0].value
+    found = [item for key, item in fields.items() if key.strip().lower() in _ANSWER_KEYS]
+    if _FENCE.fullmatch(around) is None or len(found) != 1:
+        return answer
+    value = found[0]
+    if isinstance(value, bool):
+        value = str(value).lower()
+    return (
+        replace(answer, text=str(value).strip()) if isinstance(value, str | int | float) else answer
+    )
+
+
+_FENCE = re.compile(r"\s*(?:```\w{0,10}\s*```)?\s*")
+
 _STATEMENT = re.compile(
     r"(?:\b(?:answer|option|choice|result)\b(?:\s{1,3}(?:to|for)\s[^\n.:]{1,80}?)?[\s*_`]{0,6}"
-    r"(?:(?:is|are|was|(?:would|should|must)\s+be)\b[\s*_`]{0,6}[:：]?|[:：=])"
+    r"(?:(?:is|are|was|(?:would|should|must|seems?\s+to|appears?\s+to)\s+be)\b"
+    r"(?:\s+(?:definitely|clearly|likely|most\s+likely|probably|therefore|thus|simply|indeed)\b)?"
+    r"[\s*_`]{0,6}[:：]?|[:：=])"
     r"|(?:答案|选项)(?:应该|应)?(?:是|为|选|[:：]){1,2})[\s*_`]{0,6}",
     re.IGNORECASE,
 )

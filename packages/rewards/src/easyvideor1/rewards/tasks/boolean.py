@@ -7,7 +7,7 @@ no dog" and "I do not know" are no answers.
 import re
 
 from easyvideor1.rewards.config import RewardConfig
-from easyvideor1.rewards.reading import AnswerText, NoAnswer, stated, unwrap
+from easyvideor1.rewards.reading import AnswerText, NoAnswer, out_of_json, stated, unwrap
 from easyvideor1.rewards.registry import GoldError, Task, register_task
 from easyvideor1.schema.records import ProblemType, Sample
 
@@ -26,11 +26,12 @@ class Boolean(Task[bool]):
         return "Reason briefly, then give only yes or no in <answer></answer>."
 
     def extract(self, answer: AnswerText, sample: Sample, config: RewardConfig) -> bool:
+        answer = out_of_json(answer)
         value = _parse(answer.text)
         if value is not None:
             return value
         try:
-            return stated(answer, _parse, _parse_start)
+            return stated(answer, _parse, _parse_start, (_JUDGED,))
         except NoAnswer:
             value = _opening(answer.tail)
             if value is None:
@@ -55,6 +56,11 @@ def _parse(text: str) -> bool | None:
 _START = re.compile(
     r"[\s*_`\"'(]*(yes|no|true|false|是的|不是|是|否|不对|对|错)[*_`\"')]*"
     r"(?=\s*\Z|\s*[.,;:!?。，；：！\n]|\s+[-–—]\s|\s+(?:because|since|as)\b)",
+    re.IGNORECASE,
+)
+_JUDGED = re.compile(
+    r"\b(?<!if )(?<!whether )(?:it|this|that|(?:the|this)\s+(?:statement|claim|description))"
+    r"\s+is\s+(true|false|correct|incorrect)\b",
     re.IGNORECASE,
 )
 _VERDICT = re.compile(r"\b(yes|no|true|false)\b(?=\s*(?:[.,;:!?]|\Z))", re.IGNORECASE)

@@ -21,7 +21,7 @@ from typing import Any
 from easyvideor1.rewards.config import RewardConfig
 from easyvideor1.rewards.expression_size import is_bounded
 from easyvideor1.rewards.math_text import bare, is_expression, to_latex
-from easyvideor1.rewards.reading import AnswerText, NoAnswer, read_answer, stated
+from easyvideor1.rewards.reading import AnswerText, NoAnswer, out_of_json, read_answer, stated
 from easyvideor1.rewards.registry import GoldError, Task, register_task
 from easyvideor1.rewards.units import Unit, split_unit
 from easyvideor1.schema.records import ProblemType, Sample
@@ -77,6 +77,7 @@ def _stated(answer: AnswerText) -> str:
     Raises:
         NoAnswer: none is stated.
     """
+    answer = out_of_json(answer)
     if answer.tagged and is_expression(text := bare(answer.text)):
         return text
     return stated(answer, _parse_line, _parse_start)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from easyvideor1.rewards.config import RewardConfig
-from easyvideor1.rewards.reading import AnswerText, stated, unwrap
+from easyvideor1.rewards.reading import AnswerText, out_of_json, stated, unwrap
 from easyvideor1.rewards.registry import GoldError, Task, register_task
 from easyvideor1.schema.records import ProblemType, Sample
 
@@ -27,7 +27,7 @@ class MultipleChoice(Task[str]):
         return "Reason briefly, then give only the letter of the right option in <answer></answer>."
 
     def extract(self, answer: AnswerText, sample: Sample, config: RewardConfig) -> str:
-        options = sample.options
+        answer, options = out_of_json(answer), sample.options
         index = _parse(answer.text, options)
         if index is None:
             parse_line = _line_parser(answer.tail)
@@ -145,7 +145,7 @@ _VERDICT = re.compile(
     r"(?:is|是)\s*(?:the\s+|most\s+|indeed\s+)?(?i:correct|right|best|正确|对)"
 )
 _CHOSEN = re.compile(
-    r"(?:\b(?i:choose|select|pick|go\s+with)\b|选择?)\s*"
+    r"(?:\b(?i:choose|select|pick|go\s+with|it\s+is|it's|it\s+must\s+be)\b|选择?)\s*"
     rf"((?:{_WORD}\s*)?[(\[*_]*[A-Z]{_NOT_IN_WORD}[^\n]{{0,200}})"
 )
 _LETTER_LINE = re.compile(r"^[^\w\n]{0,6}([A-Z])[^\w\n]{0,6}$", re.MULTILINE)

@@ -11,7 +11,7 @@ from typing import Any
 
 from easyvideor1.rewards.config import RewardConfig
 from easyvideor1.rewards.numbers import Number, parse_number
-from easyvideor1.rewards.reading import AnswerText, NoAnswer, stated
+from easyvideor1.rewards.reading import AnswerText, NoAnswer, out_of_json, stated
 from easyvideor1.rewards.registry import GoldError, Task, register_task
 from easyvideor1.schema.records import ProblemType, Sample
 
@@ -44,6 +44,7 @@ def read_number(answer: AnswerText) -> Number:
     Raises:
         NoAnswer: none is stated, or several.
     """
+    answer = out_of_json(answer)
     if not answer.tagged:
         return stated(answer, _parse_bare, _parse_start)
     try:
