@@ -226,7 +226,11 @@ FILES: dict[str, tuple[Callable[[Path], Path], Outcome | Refused]] = {
         Outcome(
             frames=7,
             last_s=3.5,
-            notes=("announces 60 frames, holds 37", "1 frames are damaged", "FFmpeg reports"),
+            notes=(
+                "announces 60 frames, holds 37",
+                "damaged frames left out: 1",
+                "errors that FFmpeg reports",
+            ),
         ),
     ),
     "truncated mp4 with its table at the end": (
@@ -235,7 +239,11 @@ FILES: dict[str, tuple[Callable[[Path], Path], Outcome | Refused]] = {
     ),
     "truncated mkv": (
         cut_off("cut.mkv"),
-        Outcome(frames=7, last_s=3.5, notes=("announces 6.00 s, its video ends", "FFmpeg reports")),
+        Outcome(
+            frames=7,
+            last_s=3.5,
+            notes=("announces 6.00 s, its video ends", "errors that FFmpeg reports"),
+        ),
     ),
     "truncated transport stream": (
         cut_off("cut.ts"),
@@ -246,7 +254,11 @@ FILES: dict[str, tuple[Callable[[Path], Path], Outcome | Refused]] = {
         Outcome(
             frames=7,
             last_s=3.5,
-            notes=("announces 48 frames, holds 37", "1 frames are damaged", "FFmpeg reports"),
+            notes=(
+                "announces 48 frames, holds 37",
+                "damaged frames left out: 1",
+                "errors that FFmpeg reports",
+            ),
         ),
     ),
     "zeros after the middle": (
@@ -254,7 +266,7 @@ FILES: dict[str, tuple[Callable[[Path], Path], Outcome | Refused]] = {
         Outcome(
             frames=7,
             last_s=3.5,
-            notes=("of 60 frames in the file, 36 can be decoded", "FFmpeg reports"),
+            notes=("of 60 frames in the file, 36 can be decoded", "errors that FFmpeg reports"),
         ),
     ),
     # Damaged or no video
@@ -262,14 +274,17 @@ FILES: dict[str, tuple[Callable[[Path], Path], Outcome | Refused]] = {
         damaged("garbage.mp4", range(20, 24)),
         Outcome(
             number=lambda tenths: 19 if 19.5 < tenths < 23.5 else round(tenths),
-            notes=("1 sampled frames cannot be decoded, those at 2.10 s", "FFmpeg reports"),
+            notes=(
+                "sampled frames that cannot be decoded: 1, at 2.10 s",
+                "errors that FFmpeg reports",
+            ),
         ),
     ),
     "garbage at the beginning": (
         damaged("headless.mp4", range(1)),
         Outcome(
             number=lambda tenths: max(12, round(tenths)),
-            notes=("3 sampled frames cannot be decoded", "FFmpeg reports"),
+            notes=("sampled frames that cannot be decoded: 3", "errors that FFmpeg reports"),
         ),
     ),
     "garbage in most of it": (
@@ -446,7 +461,7 @@ FILES: dict[str, tuple[Callable[[Path], Path], Outcome | Refused]] = {
             *("-c:v", "libx264", "-pix_fmt", "yuv420p", "-x264-params"),
             "intra-refresh=1:keyint=12:bframes=0",
         ),
-        Outcome(tolerated="FFmpeg reports"),
+        Outcome(tolerated="errors that FFmpeg reports"),
     ),
     # Names
     "a directory": (lambda folder: folder, Refused(reason="Is a directory")),

@@ -16,9 +16,9 @@ from easyvideor1.preprocess.config import DecodeConfig, Decoder
 from easyvideor1.preprocess.decode import decode
 from easyvideor1.preprocess.decoders import open_source
 from easyvideor1.preprocess.errors import DecodeError
+from easyvideor1.preprocess.frame_index import clean_rate
 from easyvideor1.preprocess.geometry import video_volume_limits
 from easyvideor1.preprocess.rules import FamilyRules
-from easyvideor1.preprocess.scan import clean_rate
 from easyvideor1.schema.budget import FrameBudget
 from easyvideor1.schema.records import Media, MediaKind
 from tests.media import REAL_CLIPS, frame_list, image, moving_colours, real_clip, video, write_video

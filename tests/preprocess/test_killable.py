@@ -165,6 +165,15 @@ def test_ffmpegs_complaints_are_told_from_other_output() -> None:
     assert messages.other == "UserWarning: something else\n"
 
 
+def test_a_decoder_that_died_in_between_is_replaced(
+    decoder: KillableDecoder, rules: FamilyRules
+) -> None:
+    process = decoder._started().process
+    process.kill()
+    process.wait()
+    assert decoder.decode(video(real_clip("bikes.mp4")), BUDGET, rules).shape[0] == 4
+
+
 def test_the_decoder_dies_with_its_parent(rules: FamilyRules, hanging: str) -> None:
     program = (
         "from easyvideor1.preprocess.killable import KillableDecoder\n"

@@ -10,9 +10,10 @@ import pytest
 from easyvideor1.preprocess.config import DecodeConfig, Decoder
 from easyvideor1.preprocess.decode import decode, probe
 from easyvideor1.preprocess.errors import DecodeError
+from easyvideor1.preprocess.frame_index import FrameIndex, evenly_spaced
 from easyvideor1.preprocess.frame_readers import PyavReader, TorchcodecReader
 from easyvideor1.preprocess.rules import FamilyRules
-from easyvideor1.preprocess.scan import FrameIndex, evenly_spaced, scan
+from easyvideor1.preprocess.scan import scan
 from easyvideor1.preprocess.video import VideoFile
 from easyvideor1.schema.budget import FrameBudget, Snap
 from tests.media import X264, frame_list, image, numbers_in, real_clip, video, write_numbered

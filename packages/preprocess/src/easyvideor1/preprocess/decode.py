@@ -20,12 +20,13 @@ from easyvideor1.preprocess.decoders import (
     open_source,
 )
 from easyvideor1.preprocess.errors import DecodeError
+from easyvideor1.preprocess.frame_index import FrameIndex
 from easyvideor1.preprocess.geometry import resize_shape
 from easyvideor1.preprocess.images import image_size, read_image
 from easyvideor1.preprocess.resize import resize_frames, resize_image
 from easyvideor1.preprocess.rules import FamilyRules
 from easyvideor1.preprocess.sampling import select_frames
-from easyvideor1.preprocess.scan import FrameIndex, SourceProbe, read_header
+from easyvideor1.preprocess.scan import SourceProbe, read_header
 from easyvideor1.preprocess.video import EndsEarlyError
 from easyvideor1.schema.budget import FrameBudget, Snap
 from easyvideor1.schema.records import Media, MediaKind

@@ -19,7 +19,10 @@ import numpy as np
 from easyvideor1.preprocess.config import DecodeConfig, Decoder, Device
 from easyvideor1.preprocess.decode import decode
 from easyvideor1.preprocess.errors import DecodeError
+from easyvideor1.preprocess.rules import FamilyRules
+from easyvideor1.schema.budget import FrameBudget
 from easyvideor1.schema.errors import UserError
+from easyvideor1.schema.records import Media
 
 PR_SET_PDEATHSIG = 1
 """Of prctl(2)."""
@@ -33,26 +36,36 @@ def serve(connection: Connection, decoder: Decoder, device: Device) -> None:
     _load_libraries(decoder, device)
     connection.send(os.getpid())
     footprint = _data_bytes()
-    parent = os.getppid()
     while True:
         try:
-            media, budget, rules, config = connection.recv()
+            request = connection.recv()
         except (EOFError, ConnectionResetError):
             return
-        _limit_memory(footprint, config)
-        shared = _SharedFrames(config)
-        try:
-            clip = decode(media, budget, rules, config, allocate=shared.allocate)
-        except DecodeError as error:
-            # Without its cause, which may not be picklable.
-            connection.send(DecodeError(error.path, _reason(error, config)))
-        except UserError as error:
-            connection.send(error)
-        else:
-            connection.send((clip.shape, clip.metadata))
-            reduction.send_handle(connection, shared.descriptor, parent)
-        finally:
-            shared.close()
+        _answer(connection, footprint, *request)
+
+
+def _answer(
+    connection: Connection,
+    footprint: int,
+    media: Media,
+    budget: FrameBudget,
+    rules: FamilyRules,
+    config: DecodeConfig,
+) -> None:
+    _limit_memory(footprint, config)
+    shared = _SharedFrames(config)
+    try:
+        clip = decode(media, budget, rules, config, allocate=shared.allocate)
+    except DecodeError as error:
+        # Without its cause, which may not be picklable.
+        connection.send(DecodeError(error.path, _reason(error, config)))
+    except UserError as error:
+        connection.send(error)
+    else:
+        connection.send((clip.shape, clip.metadata))
+        reduction.send_handle(connection, shared.descriptor, os.getppid())
+    finally:
+        shared.close()
 
 
 class _SharedFrames:

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from easyvideor1.preprocess.config import Decoder, Device
+from easyvideor1.preprocess.frame_index import FrameIndex
 from easyvideor1.preprocess.images import ImageFiles
-from easyvideor1.preprocess.scan import FrameIndex
 from easyvideor1.preprocess.video import VideoFile
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import Media, MediaKind

@@ -27,7 +27,7 @@ class Messages:
 
     def note(self) -> str:
         """The errors in a sentence."""
-        return f"FFmpeg reports {self.count} errors while decoding, the first: {self.errors[0]}"
+        return f"errors that FFmpeg reports: {self.count}, the first: {self.errors[0]}"
 
 
 def sort_messages(text: str) -> Messages:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from easyvideor1.preprocess.config import Device
-from easyvideor1.preprocess.scan import FrameIndex, open_container, url
+from easyvideor1.preprocess.frame_index import FrameIndex
+from easyvideor1.preprocess.scan import open_container, url
 
 if TYPE_CHECKING:
     from av.container import InputContainer

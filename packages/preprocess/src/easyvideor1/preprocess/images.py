@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from easyvideor1.preprocess.scan import evenly_spaced
+from easyvideor1.preprocess.frame_index import evenly_spaced
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -62,7 +62,9 @@ class KillableDecoder:
             DecodeError: if the medium gives no frames, exceeds a limit or kills the decoder.
             UserError: if the decoder or the device cannot be had here.
         """
-        if self._child and self._child.num_served >= self._config.recycle_after:
+        if self._child and (
+            self._child.has_ended() or self._child.num_served >= self._config.recycle_after
+        ):
             self.close()
         child = self._started()
         try:
@@ -157,6 +159,10 @@ class _Child:
             return DecodeError(error.path, f"{error.reason} ({messages.errors[0]})")
         return error
 
+    def has_ended(self) -> bool:
+        """Whether the child died while nobody asked anything of it."""
+        return self.process.poll() is not None
+
     def new_messages(self) -> Messages:
         """What FFmpeg wrote since the last call; all else goes to our own standard error."""
         text = os.pread(self._stderr, MAX_MESSAGE_BYTES, 0).decode(errors="replace")
@@ -169,6 +175,8 @@ class _Child:
         """How the child ended, and what it wrote last."""
         code = self.process.wait()
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+        if code == -signal.SIGKILL:
+            how += ", as a system out of memory does"
         if (
             lines := os.pread(self._stderr, MAX_MESSAGE_BYTES, 0)
             .decode(errors="replace")

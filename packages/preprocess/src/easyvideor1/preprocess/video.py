@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 JUMP_FRAMES = 4
 """A jump must save more frames than it costs: those that a decoder holds back for reordering."""
 
-
 MAX_MISSES = 8
 """Key frames tried in vain before a file is read in order: with periodic intra refresh, say, none
 of them can be decoded without the frames before it."""
@@ -63,7 +62,7 @@ class VideoFile:
         listed += ", …" if len(times_s) > 8 else ""
         return (
             *repairs,
-            f"{len(times_s)} sampled frames cannot be decoded, those at {listed} s; "
+            f"sampled frames that cannot be decoded: {len(times_s)}, at {listed} s; "
             "the nearest others stand in",
         )
 
@@ -125,8 +124,9 @@ class VideoFile:
         first = next(self._frames, None)
         if first is not None:
             self._frames = chain([first], self._frames)
-            known = self._known | self.index.other_pts
-            self._has_other_times = first.pts not in known
+            self._has_other_times = (
+                first.pts not in self._known and first.pts not in self.index.other_pts
+            )
         self._current = self._next()
 
     def _restart(self) -> None:
