@@ -1,8 +1,9 @@
 """Score many hostile texts of all problem types: `python -m tests.rewards.fuzz --count 200000`.
 
-Shown must be: no exception, every value from 0 to 1, no answer past its deadline. Texts come from
-the grammar in `fuzz_texts`; the same seed and number give the same text. Types that execute or
-render answers are a small share, so that a run takes minutes.
+Shown must be: no exception, every value from 0 to 1, no answer past its deadline; one that would
+take longer is ended there, which the column `timeout` counts. Texts come from the grammar in
+`fuzz_texts`; the same seed and number give the same text. Types that execute or render answers are
+a small share, so that a run takes minutes.
 """
 
 import argparse
@@ -172,7 +173,7 @@ def faults_of(score: Score, figures: Figures) -> list[str]:
     values = [score.value, *score.parts.values()]
     if not all(math.isfinite(value) and 0 <= value <= 1 for value in values):
         faults.append(f"values {values}")
-    if score.status not in (ScoreStatus.ok, ScoreStatus.no_answer):
+    if score.status not in (ScoreStatus.ok, ScoreStatus.no_answer, ScoreStatus.timeout):
         faults.append(f"{score.status.value}: {score.detail[:300]}")
     if isinstance(score, TimedScore) and score.seconds > figures.deadline_s:
         faults.append(f"took {score.seconds:.2f} s")
