@@ -133,15 +133,26 @@ def test_stats_add_up_by_codec_and_settings(
     assert lines["clips"] == "5 of 5 media, 5 videos"
     assert lines["frames"] == f"24, {6 * clip_bytes / 1e6:.1f} MB of pixels"
     assert lines["on"].endswith("in 3 files")
-    assert lines["raw"] == f"2 clips, {2 * clip_bytes / 1e6:.1f} MB, 1.000 of their pixels"
+    assert lines["raw"] == f"2 clips, {2 * clip_bytes / 1e6:.1f} MB, 1.000 of raw"
     psnr = [frames.psnr_db for frames in stored if frames.psnr_db is not None]
     size = sum(frames.payload.size for frames in stored)
     assert lines["jpeg"] == (
-        f"2 clips, {size / 1e6:.1f} MB, {size / (3 * clip_bytes):.3f} of their pixels, "
+        f"2 clips, {size / 1e6:.1f} MB, {size / (3 * clip_bytes):.3f} of raw, "
         f"PSNR {np.mean(psnr):.1f} dB, at least {np.min(psnr):.1f} dB"
     )
     assert lines["settings"].endswith("budget.max_frames=8")
     assert lines["quarantined"] == "0"
+
+
+def test_settings_are_told_apart_by_what_only_some_of_them_have(
+    config: PreprocessConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache_data(config)
+    config.cache.codec = Codec.jpeg
+    cache_data(config)
+    maintenance.stats(config)
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("settings")]
+    assert sorted(line.rsplit(": ", 1)[1] for line in said) == ["codec=jpeg:95", "no codec"]
 
 
 def test_stats_read_no_frames(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

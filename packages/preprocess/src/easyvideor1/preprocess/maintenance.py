@@ -59,7 +59,7 @@ class _Total:
 
     def __str__(self) -> str:
         ratio = self.num_bytes / self.raw_bytes if self.raw_bytes else 0.0
-        text = f"{self.clips} clips, {_mb(self.num_bytes)}, {ratio:.3f} of their pixels"
+        text = f"{self.clips} clips, {_mb(self.num_bytes)}, {ratio:.3f} of raw"
         if self.psnr_db:
             text += f", PSNR {fmean(self.psnr_db):.1f} dB, at least {min(self.psnr_db):.1f} dB"
         return text
@@ -249,14 +249,15 @@ def _print_removals(
     for removal in removals:
         for entry in removal.clips:
             going[entry.reading].add(entry)
-    for reading, described in _describe(going).items():
-        print(f"to go        {going[reading]}: {described}")
     freed = sum(removal.num_bytes for removal in removals)
     stays = sum(file.num_bytes for file in files) - freed
     num_going = sum(len(removal.going) for removal in removals)
     num_staying = sum(len(file.entries) for file in files) - num_going
     print(f"cache        {_folder(config)} ({config.cache.format.value})")
     print(f"goes         {num_going} clips, {_mb(freed)}")
+    described = _describe({entry.reading for file in files for entry in file.entries})
+    for reading, total in sorted(going.items()):
+        print(f"  settings   {total}: {described[reading]}")
     print(f"stays        {num_staying} clips, {_mb(stays)}")
     if config.gc.quota_gb is not None and stays > config.gc.quota_gb * 1e9:
         print(f"what these data need does not fit into gc.quota_gb={config.gc.quota_gb}")
@@ -327,16 +328,18 @@ def _files(cache: FrameCache) -> Iterator[CacheFile]:
 
 def _describe(readings: Iterable[str]) -> dict[str, str]:
     """Settings as text; of several, only what differs between them."""
-    texts = {
-        reading: [f"{name}={value}" for name, value in flat_settings(json.loads(reading)).items()]
-        for reading in sorted(readings)
-    }
-    counts = Counter(text for items in texts.values() for text in items)
-    shared = {text for text, count in counts.items() if count == len(texts) > 1}
-    return {
-        reading: ", ".join(text for text in items if text not in shared)
-        for reading, items in texts.items()
-    }
+    flat = {reading: flat_settings(json.loads(reading)) for reading in sorted(readings)}
+    counts = Counter(
+        f"{name}={value}" for fields in flat.values() for name, value in fields.items()
+    )
+    names = {name for fields in flat.values() for name in fields}
+    described = {}
+    for reading, fields in flat.items():
+        items = [f"{name}={value}" for name, value in fields.items()]
+        differing = [item for item in items if counts[item] < len(flat) or len(flat) == 1]
+        absent = [f"no {name}" for name in sorted(names - fields.keys())]
+        described[reading] = ", ".join(differing or absent)
+    return described
 
 
 def _folder(config: PreprocessConfig) -> Path:
