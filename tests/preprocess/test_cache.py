@@ -1,5 +1,6 @@
 """The frame cache: exact, sealed or absent, readable by everyone at once."""
 
+import errno
 import json
 import multiprocessing
 import os
@@ -459,6 +460,20 @@ def test_the_first_read_of_a_process_is_noted_in_the_file(
         os.utime(path, (year_ago_s, year_ago_s))
     cache.get(clip.clip.key)
     assert used_s() == pytest.approx(year_ago_s, abs=1)
+
+
+@pytest.mark.parametrize("format_name", list(CacheFormat))
+def test_a_cache_that_cannot_be_written_to_is_read_all_the_same(
+    cache_config: CacheConfig, format_name: CacheFormat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = replace(cache_config, format=format_name)
+    clips = fill(config, range(2))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(os, "utime", refuse)
+    assert_holds(open_cache(config), clips)
 
 
 def test_a_shrunk_shard_keeps_the_time_of_its_last_use(cache_config: CacheConfig) -> None:

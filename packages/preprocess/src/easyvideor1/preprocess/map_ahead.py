@@ -1,7 +1,7 @@
 """A map on threads that runs a bounded number of items ahead of whoever consumes it."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -11,7 +11,7 @@ Result = TypeVar("Result")
 
 def map_ahead(
     function: Callable[[Item], Result], items: Iterable[Item], *, threads: int
-) -> Iterator[Result]:
+) -> Generator[Result]:
     """The results in the order of the items; at most `threads` of them wait or are in work.
 
     Unlike `Executor.map`, so that results as large as clips do not pile up.
