@@ -13,6 +13,7 @@ from easyvideor1.rewards import (
     instruction,
     register_task,
     registered_types,
+    registry,
     render_gold,
     reward,
     score,
@@ -43,6 +44,8 @@ GOLD: dict[str, list[Answer]] = {
         {"inputs": ["1 2\n"], "outputs": ["3\n"]},
         {"fn_name": "add", "inputs": [[1, 2]], "outputs": [3]},
     ],
+    "svg_code": ["<svg xmlns='http://www.w3.org/2000/svg'><rect width='9' height='4'/></svg>"],
+    "html_code": ["<p>Hello <b>world</b></p>"],
     "open_ended": ["A man rides a bike.", "dog", "一个男人", 7],
 }
 """Gold answers of each type, in the forms that data files hold."""
@@ -160,7 +163,8 @@ def test_a_gold_error_crosses_process_boundaries():
     assert (str(again), again.expected) == (str(caught.value), caught.value.expected)
 
 
-def test_a_type_without_a_task_is_an_error_that_lists_the_known():
+def test_a_type_without_a_task_is_an_error_that_lists_the_known(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delitem(registry._TASKS, ProblemType.svg_code)
     unknown = sample("svg_code", "<svg/>")
     with pytest.raises(UserError, match=r"q1: no reward for problem_type 'svg_code'.*boolean"):
         reward(unknown, "<answer><svg/></answer>")

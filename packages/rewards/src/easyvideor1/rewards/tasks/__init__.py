@@ -3,6 +3,7 @@
 from easyvideor1.rewards.tasks import (
     boolean,
     code,
+    html_code,
     math,
     multiple_choice,
     numerical,
@@ -12,6 +13,7 @@ from easyvideor1.rewards.tasks import (
     regression,
     spatial_grounding,
     spatial_temporal_grounding,
+    svg_code,
     temporal_grounding,
     tracking,
 )
@@ -19,6 +21,7 @@ from easyvideor1.rewards.tasks import (
 __all__ = [
     "boolean",
     "code",
+    "html_code",
     "math",
     "multiple_choice",
     "numerical",
@@ -28,6 +31,7 @@ __all__ = [
     "regression",
     "spatial_grounding",
     "spatial_temporal_grounding",
+    "svg_code",
     "temporal_grounding",
     "tracking",
 ]

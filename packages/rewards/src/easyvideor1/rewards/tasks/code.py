@@ -6,14 +6,13 @@ statements, unittest cases and test functions, or pairs of what the program read
 """
 
 import json
-import re
-import textwrap
 import time
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import takewhile
 from typing import Any
 
+from easyvideor1.rewards.code_blocks import last_block
 from easyvideor1.rewards.code_checks import Check, same_output
 from easyvideor1.rewards.code_tests import CodeTests, ShapeError, Stdio, Step, parse_gold
 from easyvideor1.rewards.config import RewardConfig
@@ -42,7 +41,6 @@ MAX_PROGRAM_CHARS = 200_000
 START_S = 10.0
 """Beside the runs of an answer: for a worker's sandbox to start, and for comparing."""
 
-_FENCE = re.compile(r"^[ \t]*```[ \t]*([^\s`]*)[^\n]*$", re.MULTILINE)
 _LANGUAGES = ("", "python", "python3", "py", "text", "plaintext")
 
 
@@ -83,12 +81,8 @@ class Code(Task[str]):
         return tests.solution or lookup_program(tests)
 
     def has_asked_form(self, answer: AnswerText, sample: Sample, config: RewardConfig) -> bool:
-        fences = list(_FENCE.finditer(answer.text))
-        return not fences or (
-            len(fences) == 2
-            and not answer.text[: fences[0].start()].strip()
-            and not answer.text[fences[1].end() :].strip()
-        )
+        block = last_block(answer.text)
+        return block is None or block.alone
 
     def check_gold(self, sample: Sample, config: RewardConfig) -> None:
         require_gold(sample)
@@ -117,23 +111,18 @@ def read_program(answer: AnswerText) -> str:
     Raises:
         NoAnswer: there is no program, or it is in another language.
     """
-    fences = list(_FENCE.finditer(answer.text))
-    if not fences:
+    block = last_block(answer.text)
+    if block is None:
         if not answer.tagged:
             raise NoAnswer("no code block and no answer tag")
         if not answer.text:
             raise NoAnswer("empty")
         return answer.text
-    # They open and close by turns; a last block that is never closed reaches to the end.
-    opening = fences[(len(fences) - 1) // 2 * 2]
-    end = len(answer.text) if opening is fences[-1] else fences[-1].start()
-    language = opening[1].lower()
-    if language not in _LANGUAGES:
-        raise NoAnswer(f"a code block in {language[:20]}, not in python")
-    program = answer.text[opening.end() : end].strip("\n")
-    if not program.strip():
+    if block.language not in _LANGUAGES:
+        raise NoAnswer(f"a code block in {block.language[:20]}, not in python")
+    if not block.code.strip():
         raise NoAnswer("an empty code block")
-    return textwrap.dedent(program)
+    return block.code
 
 
 class _Budget:
