@@ -4,9 +4,10 @@ import pytest
 import torch
 from torchvision.ops import box_iou as torchvision_iou
 
-from easyvideor1.rewards.boxes import box_iou, matched_iou, read_boxes, track_in_json, track_iou
+from easyvideor1.rewards.boxes import box_iou, matched_iou, read_boxes
 from easyvideor1.rewards.config import GroundingMean
 from easyvideor1.rewards.reading import AnswerText, NoAnswer
+from easyvideor1.rewards.tracks import track_in_json, track_iou
 
 BOX = (1, 2, 30, 40)
 

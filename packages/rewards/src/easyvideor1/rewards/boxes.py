@@ -1,38 +1,27 @@
-r"""Boxes and tracks out of a text, their overlap, and the spaces their coordinates count in.
+r"""Boxes out of a text, and how well they overlap.
 
 A box is `[x1, y1, x2, y2]`, left, top, right, bottom. It is JSON (`[1, 2, 3, 4]`, `{"bbox_2d":
 […]}`, `{"boxes": […]}`, `{"x1": …}`, lists of these), two corners "(x1,y1),(x2,y2)", four numbers
-in brackets, or any of these in a `<box>` tag. A track is a box for each of some seconds. A box
-whose right or bottom edge lies before its left or top edge makes the whole answer none.
+in brackets, or any of these in a `<box>` tag. One whose right or bottom edge lies before its left
+or top edge makes the whole answer none.
 """
 
-import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from easyvideor1.rewards.assignment import best_sum
-from easyvideor1.rewards.config import CoordinateSpace, GroundingConfig, GroundingMean
-from easyvideor1.rewards.intervals import seconds_of
 from easyvideor1.rewards.json_in_text import find_json
 from easyvideor1.rewards.listed import all_listed, read_listed
 from easyvideor1.rewards.reading import AnswerText, NoAnswer, unwrap
-from easyvideor1.rewards.registry import GoldError
-from easyvideor1.schema.records import Sample
 
 Box = tuple[float, float, float, float]
 """Left, top, right and bottom."""
-Track = dict[float, Box]
-"""Second to box."""
 
 MAX_COORDINATE = 1e9
 MAX_BOXES = 100
 """In one answer about one image: to match them to gold boxes takes the third power of their number
 in steps."""
-
-
-# Overlap
 
 
 def box_iou(a: Box, b: Box) -> float:
@@ -59,105 +48,6 @@ def matched_iou(boxes: Sequence[Box], gold: Sequence[Box]) -> float:
         return 0.0
     ious = [[box_iou(box, other) for other in gold] for box in boxes]
     return min(1.0, best_sum(ious) / max(len(boxes), len(gold)))
-
-
-def track_iou(track: Mapping[float, Box], gold: Mapping[float, Box], mean: GroundingMean) -> float:
-    """Mean IoU of the boxes of the same second, 0 to 1; over which seconds, `mean` says.
-
-    A second that one of the two tracks does not have counts 0.
-    """
-    common = track.keys() & gold.keys()
-    match mean:
-        case GroundingMean.union:
-            num_seconds = len(track) + len(gold) - len(common)
-        case GroundingMean.gold:
-            num_seconds = len(gold)
-        case GroundingMean.common_keys:
-            num_seconds = len(common)
-    if num_seconds == 0:
-        return 0.0
-    return min(1.0, sum([box_iou(track[t], gold[t]) for t in common]) / num_seconds)
-
-
-# Coordinate spaces
-
-
-def answer_space(sample: Sample, config: GroundingConfig) -> CoordinateSpace:
-    """The space in which a model writes the boxes of `sample`.
-
-    Raises:
-        GoldError: `extra["space"]` is none.
-    """
-    return _space(sample, "space", config.space)
-
-
-def in_answer_space(boxes: Iterable[Box], sample: Sample, config: GroundingConfig) -> Iterable[Box]:
-    """Gold boxes in the space of the answers.
-
-    Raises:
-        GoldError: a size that this takes is not in `extra`, or is none.
-    """
-    space = answer_space(sample, config)
-    gold_space = _space(sample, "gold_space", config.gold_space)
-    if space is gold_space:
-        return boxes
-    (to_width, to_height), (width, height) = _size(space, sample), _size(gold_space, sample)
-    return [
-        (
-            x1 * to_width / width,
-            y1 * to_height / height,
-            x2 * to_width / width,
-            y2 * to_height / height,
-        )
-        for x1, y1, x2, y2 in boxes
-    ]
-
-
-def track_in_answer_space(track: Track, sample: Sample, config: GroundingConfig) -> Track:
-    """A gold track in the space of the answers; see `in_answer_space`."""
-    boxes = in_answer_space(track.values(), sample, config)
-    return dict(zip(track, boxes, strict=True))
-
-
-def _space(sample: Sample, field: str, default: CoordinateSpace) -> CoordinateSpace:
-    name = sample.extra.get(field)
-    if name is None:
-        return default
-    try:
-        return CoordinateSpace(name)
-    except ValueError:
-        known = ", ".join(CoordinateSpace)
-        raise GoldError(sample, f"extra.{field} to be one of {known}, not {name!r}") from None
-
-
-_SIZE_FIELDS = {
-    CoordinateSpace.original_pixels: ("width", "height"),
-    CoordinateSpace.resized_pixels: ("resized_width", "resized_height"),
-}
-_SIDES = {CoordinateSpace.relative_1000: 1000.0, CoordinateSpace.relative_1: 1.0}
-
-
-def _size(space: CoordinateSpace, sample: Sample) -> tuple[float, float]:
-    """Width and height of the picture in the units of a space."""
-    if space in _SIDES:
-        return _SIDES[space], _SIDES[space]
-    width, height = (_side(sample, field, space) for field in _SIZE_FIELDS[space])
-    return width, height
-
-
-def _side(sample: Sample, field: str, space: CoordinateSpace) -> float:
-    side = sample.extra.get(field)
-    is_number = isinstance(side, int | float) and not isinstance(side, bool)
-    if not is_number or not 0 < side < math.inf:
-        raise GoldError(
-            sample,
-            f"extra.{field} to be the size in pixels, which boxes in {space.value} need, "
-            f"not {side!r}",
-        )
-    return float(side)
-
-
-# Boxes in a text
 
 
 def read_boxes(answer: AnswerText) -> list[Box]:
@@ -193,7 +83,7 @@ def checked_boxes(boxes: B) -> B:
     return boxes
 
 
-_BOX_KEYS = ("bbox_2d", "bbox", "box", "boxes", "bboxes", "bounding_box", "bounding_boxes")
+BOX_KEYS = ("bbox_2d", "bbox", "box", "boxes", "bboxes", "bounding_box", "bounding_boxes")
 _EDGE_KEYS = (
     ("x1", "y1", "x2", "y2"),
     ("xmin", "ymin", "xmax", "ymax"),
@@ -218,23 +108,23 @@ def boxes_in_json(value: Any, depth: int = 4) -> list[Box] | None:
         if depth == 0:
             return None
         fields = {str(key).strip().lower(): item for key, item in value.items()}
-        for key in _BOX_KEYS:
+        for key in BOX_KEYS:
             if key in fields:
                 return boxes_in_json(fields[key], depth - 1)
         for edges in _EDGE_KEYS:
             if all(edge in fields for edge in edges):
-                box = _box([fields[edge] for edge in edges])
+                box = box_in_json([fields[edge] for edge in edges])
                 return [box] if box else None
         return None
     if isinstance(value, str):
         return _in_prose(value)
     if not isinstance(value, list):
         return None
-    if box := _box(value):
+    if box := box_in_json(value):
         return [box]
     boxes: list[Box] = []
     for item in value:
-        if box := _box(item):
+        if box := box_in_json(item):
             boxes.append(box)
         elif isinstance(item, dict) and (some := boxes_in_json(item, depth)):
             boxes += some
@@ -246,7 +136,7 @@ def boxes_in_json(value: Any, depth: int = 4) -> list[Box] | None:
 _NUMERIC = (int, float)
 
 
-def _box(value: Any) -> Box | None:
+def box_in_json(value: Any) -> Box | None:
     """A list of four numbers, or of two corners, as the one box it is."""
     if not isinstance(value, list):
         return None
@@ -322,85 +212,3 @@ def _in_box_tag(text: str) -> list[Box]:
 def _of(numbers: Iterable[str | float]) -> Box:
     x1, y1, x2, y2 = map(float, numbers)
     return x1, y1, x2, y2
-
-
-# Tracks
-
-
-MAX_TIME_CHARS = 40
-MAX_FIELDS = 16
-"""Of an object that has a field for its boxes; one with more is the boxes by second."""
-_TIME_KEYS = ("time", "timestamp", "second", "seconds", "t")
-
-
-def track_in_json(value: Any) -> Track | None:
-    """The track in one of the JSON shapes that models and data sets write, else None.
-
-    The shapes are `{"0": box, "1": box}` and `[{"time": 0, "bbox_2d": box}, …]`, each alone or as
-    `boxes` of an object. Keys are times in any form: "3", "3.0" and "00:03" are the same second.
-
-    Raises:
-        NoAnswer: a second has two boxes, or a box is malformed.
-    """
-    if isinstance(value, dict) and len(value) <= MAX_FIELDS:
-        named = [item for key, item in value.items() if _plain(key) in _BOX_KEYS]
-        value = named[0] if named else value
-    if isinstance(value, dict):
-        return _track(value.items())
-    if isinstance(value, list) and all(isinstance(item, dict) for item in value):
-        return _track((_time_in(item), item) for item in value)
-    return None
-
-
-def _plain(key: Any) -> str:
-    return str(key).strip().lower()
-
-
-def _time_in(fields: dict) -> Any:
-    times = [item for key, item in fields.items() if _plain(key) in _TIME_KEYS]
-    return times[0] if len(times) == 1 else None
-
-
-def _track(pairs: Iterable[tuple[Any, Any]]) -> Track | None:
-    track: Track = {}
-    for time, item in pairs:
-        is_key = type(time) is str and len(time) <= MAX_TIME_CHARS
-        second = _second_of_text(time) if is_key else _second(time)
-        box = _box(item)
-        if box is None:
-            boxes = boxes_in_json(item)
-            box = boxes[0] if boxes and len(boxes) == 1 else None
-        if second is None or box is None:
-            return None
-        if track.setdefault(second, box) != box:
-            raise NoAnswer(f"second {second:g} has two boxes")
-    checked_boxes(track.values())
-    return track
-
-
-def _second(time: Any) -> float | None:
-    """The second that a time field means, to the millisecond."""
-    second = seconds_of(time)
-    return round(second, 3) if second is not None and math.isfinite(second) else None
-
-
-@lru_cache(maxsize=8192)
-def _second_of_text(text: str) -> float | None:
-    """Cached, as the keys of all tracks are much the same."""
-    second = seconds_of(text)
-    return None if second is None else round(second, 3)
-
-
-def track_as_json(track: Mapping[float, Box]) -> dict[str, list[float]]:
-    """A track in the shape the instruction asks for, by second."""
-    return {_key(second): [*box] for second, box in track.items()}
-
-
-@lru_cache(maxsize=8192)
-def _key(second: float) -> str:
-    return str(int(second)) if second.is_integer() else repr(second)
-
-
-def track_of(value: Mapping[str, list[float]]) -> Track:
-    """The track that `track_as_json` wrote."""
-    return {float(second): (a, b, c, d) for second, (a, b, c, d) in value.items()}

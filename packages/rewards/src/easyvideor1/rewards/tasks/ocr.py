@@ -53,10 +53,10 @@ def text_accuracy(text: str, gold: str, config: OcrConfig) -> float:
     plain, plain_gold = normalised(text, config), normalised(gold, config)
     if plain == plain_gold:
         return float(bool(plain) or text.split() == gold.split())
-    if config.metric is OcrMetric.exact or not plain_gold:  # no punctuation left to compare
+    if config.metric == OcrMetric.exact or not plain_gold:  # no punctuation left to compare
         return 0.0
-    by_character = config.metric is OcrMetric.cer
-    if config.metric is OcrMetric.auto:
+    by_character = config.metric == OcrMetric.cer
+    if config.metric == OcrMetric.auto:
         by_character = _UNSPACED.search(plain_gold) is not None
     return _one_minus_error_rate(plain, plain_gold, by_character)
 

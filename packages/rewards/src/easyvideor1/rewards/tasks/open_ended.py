@@ -59,7 +59,7 @@ class OpenEnded(Task[str]):
         return answer.text
 
     def score(self, value: str, sample: Sample, config: RewardConfig) -> float:
-        metric = chrf if config.open_ended.metric is OpenEndedMetric.chrf else rouge
+        metric = chrf if config.open_ended.metric == OpenEndedMetric.chrf else rouge
         return metric(value, _gold(sample))
 
     def render_gold(self, sample: Sample, config: RewardConfig) -> str:
@@ -67,12 +67,12 @@ class OpenEnded(Task[str]):
 
     def is_quick(self, text: str, sample: Sample, config: RewardConfig) -> bool:
         num_chars, num_gold = len(text), len(str(sample.answer))
-        if config.open_ended.metric is OpenEndedMetric.chrf:
+        if config.open_ended.metric == OpenEndedMetric.chrf:
             return num_chars + num_gold <= QUICK_CHARS
         return num_chars * num_gold <= QUICK_PRODUCT
 
     def needs_judge(self, sample: Sample, config: RewardConfig) -> bool:
-        return config.open_ended.metric is OpenEndedMetric.judge
+        return config.open_ended.metric == OpenEndedMetric.judge
 
     def judge_request(self, value: str, sample: Sample, config: RewardConfig) -> Request:
         return Grade(sample.problem, _gold(sample), value)

@@ -9,26 +9,17 @@ import json
 
 from easyvideor1.rewards.boxes import (
     Box,
-    answer_space,
     boxes_in_json,
     checked_boxes,
-    in_answer_space,
     matched_iou,
     read_boxes,
 )
-from easyvideor1.rewards.config import CoordinateSpace, RewardConfig
+from easyvideor1.rewards.config import RewardConfig
+from easyvideor1.rewards.coordinates import in_answer_space, space_in_words
 from easyvideor1.rewards.json_in_text import is_json_object
 from easyvideor1.rewards.reading import AnswerText, NoAnswer
 from easyvideor1.rewards.registry import GoldError, Task, register_task
 from easyvideor1.schema.records import Answer, ProblemType, Sample
-
-SPACE_WORDS = {
-    CoordinateSpace.original_pixels: "in pixels of the original",
-    CoordinateSpace.resized_pixels: "in pixels",
-    CoordinateSpace.relative_1000: "scaled to 0-1000",
-    CoordinateSpace.relative_1: "scaled to 0-1",
-}
-"""How an instruction names each space."""
 
 
 @register_task(ProblemType.spatial_grounding)
@@ -37,7 +28,7 @@ class SpatialGrounding(Task[list]):
         gold = _boxes_of(sample.answer)
         several = gold is not None and len(gold) > 1
         shape = "[[x1, y1, x2, y2], ...]" if several else "[x1, y1, x2, y2]"
-        words = SPACE_WORDS[answer_space(sample, config.grounding)]
+        words = space_in_words(sample, config.grounding)
         return (
             f"Reason briefly, then give the {'boxes' if several else 'box'} {words} as "
             f'<answer>{{"boxes": {shape}}}</answer>.'

@@ -8,16 +8,8 @@ counts all the same.
 import json
 from typing import Any
 
-from easyvideor1.rewards.boxes import (
-    Track,
-    answer_space,
-    track_as_json,
-    track_in_answer_space,
-    track_in_json,
-    track_iou,
-    track_of,
-)
 from easyvideor1.rewards.config import RewardConfig
+from easyvideor1.rewards.coordinates import in_answer_space, space_in_words
 from easyvideor1.rewards.intervals import (
     Interval,
     checked_intervals,
@@ -29,7 +21,7 @@ from easyvideor1.rewards.intervals import (
 from easyvideor1.rewards.json_in_text import find_json, is_json_object
 from easyvideor1.rewards.reading import AnswerText, NoAnswer
 from easyvideor1.rewards.registry import GoldError, Task, register_task
-from easyvideor1.rewards.tasks.spatial_grounding import SPACE_WORDS
+from easyvideor1.rewards.tracks import Track, track_as_json, track_in_json, track_iou, track_of
 from easyvideor1.schema.records import Answer, ProblemType, Sample
 
 Tube = tuple[list[Interval], Track]
@@ -39,7 +31,7 @@ Tube = tuple[list[Interval], Track]
 @register_task(ProblemType.spatial_temporal_grounding)
 class SpatialTemporalGrounding(Task[dict[str, Any]]):
     def instruction(self, sample: Sample, config: RewardConfig) -> str:
-        words = SPACE_WORDS[answer_space(sample, config.grounding)]
+        words = space_in_words(sample, config.grounding)
         return (
             f"Reason briefly, then give start and end in seconds and a box {words} for each second "
             'as <answer>{"time": [start, end], "boxes": {"0": [x1, y1, x2, y2], ...}}</answer>.'
@@ -93,7 +85,8 @@ def _gold(sample: Sample, config: RewardConfig) -> Tube:
             sample, 'time and boxes, {"time": [start, end], "boxes": {"0": [x1, y1, x2, y2], …}}'
         )
     intervals, track = tube
-    return intervals, track_in_answer_space(track, sample, config.grounding)
+    boxes = in_answer_space(track.values(), sample, config.grounding)
+    return intervals, dict(zip(track, boxes, strict=True))
 
 
 def _gold_tube(answer: Answer) -> Tube | None:

@@ -6,20 +6,12 @@ padding both cost; `reward.grounding.mean` has other choices. `boxes` says which
 
 import json
 
-from easyvideor1.rewards.boxes import (
-    Track,
-    answer_space,
-    track_as_json,
-    track_in_answer_space,
-    track_in_json,
-    track_iou,
-    track_of,
-)
 from easyvideor1.rewards.config import RewardConfig
+from easyvideor1.rewards.coordinates import in_answer_space, space_in_words
 from easyvideor1.rewards.json_in_text import find_json, is_json_object
 from easyvideor1.rewards.reading import AnswerText, NoAnswer
 from easyvideor1.rewards.registry import GoldError, Task, register_task
-from easyvideor1.rewards.tasks.spatial_grounding import SPACE_WORDS
+from easyvideor1.rewards.tracks import Track, track_as_json, track_in_json, track_iou, track_of
 from easyvideor1.schema.records import Answer, ProblemType, Sample
 
 TrackJson = dict[str, list[float]]
@@ -28,7 +20,7 @@ TrackJson = dict[str, list[float]]
 @register_task(ProblemType.tracking)
 class Tracking(Task[TrackJson]):
     def instruction(self, sample: Sample, config: RewardConfig) -> str:
-        words = SPACE_WORDS[answer_space(sample, config.grounding)]
+        words = space_in_words(sample, config.grounding)
         return (
             f"Reason briefly, then give a box {words} for each second as "
             '<answer>{"boxes": {"0": [x1, y1, x2, y2], ...}}</answer>.'
@@ -75,4 +67,5 @@ def _gold(sample: Sample, config: RewardConfig) -> Track:
     track = _track_of(sample.answer)
     if track is None:
         raise GoldError(sample, 'boxes by second, {"boxes": {"0": [x1, y1, x2, y2], …}}')
-    return track_in_answer_space(track, sample, config.grounding)
+    boxes = in_answer_space(track.values(), sample, config.grounding)
+    return dict(zip(track, boxes, strict=True))
