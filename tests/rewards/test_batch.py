@@ -14,6 +14,7 @@ from easyvideor1.rewards import (
     batch,
     count_statuses,
     fork_server,
+    registry,
     reward,
     score_many,
     workers,
@@ -143,7 +144,8 @@ def test_what_is_not_there_while_scoring_is_a_status(monkeypatch: pytest.MonkeyP
     assert (score.status, score.detail) == (ScoreStatus.unavailable, "the sandbox is gone")
 
 
-def test_a_scorer_that_raises_is_an_error_with_its_reason():
+def test_a_scorer_that_raises_is_an_error_with_its_reason(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delitem(registry._TASKS, ProblemType.svg_code)
     broken = Sample(id="q9", problem="?", answer="Z", problem_type=ProblemType.multiple_choice,
                     options=("Red", "Blue"))  # fmt: skip
     unknown = Sample(id="q8", problem="?", answer="x", problem_type=ProblemType.svg_code)
