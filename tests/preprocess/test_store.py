@@ -19,6 +19,7 @@ from easyvideor1.preprocess.config import CacheConfig, CacheMode, Codec, DecodeC
 from easyvideor1.preprocess.decode import decode
 from easyvideor1.preprocess.errors import DecodeError, MissingClipError
 from easyvideor1.preprocess.frame_cache import StoredClip
+from easyvideor1.preprocess.quarantine import Failure, Quarantine
 from easyvideor1.preprocess.rules import FamilyRules
 from easyvideor1.preprocess.store import ClipStore, LoadCounts
 from easyvideor1.schema.budget import Budgets, FrameBudget
@@ -177,6 +178,18 @@ def test_require_refuses_a_missing_clip_and_says_what_differs(
     with pytest.raises(MissingClipError, match="it holds the same media with ") as caught:
         like(strict, larger).load(SAMPLE)
     assert "with budget.max_pixels=40000 (this run: 65536). Run" in str(caught.value)
+
+
+def test_a_medium_in_quarantine_is_not_tried_again(store: ClipStore, counts: Path) -> None:
+    media = SAMPLE.media[0]
+    known = Failure(
+        path=media.path, reason="no video stream", sample_ids=("s1",), key=store.key(media)
+    )
+    Quarantine(store.cache_config).add([known])
+    for mode in (CacheMode.prefer, CacheMode.require):
+        with pytest.raises(DecodeError, match=r"bikes\.mp4: no video stream"):
+            like(store, mode=mode).load(SAMPLE)
+    assert decode_counter.total(counts) == 0
 
 
 def test_missing_names_the_samples_that_are_not_wholly_cached(store: ClipStore) -> None:

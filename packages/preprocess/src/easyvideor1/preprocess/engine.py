@@ -12,7 +12,6 @@ import math
 import os
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +38,7 @@ from easyvideor1.preprocess.dispatch import Dispatcher, End, FinishedJob
 from easyvideor1.preprocess.errors import DecodeError, DiskFullError, MissingClipsError
 from easyvideor1.preprocess.keys import key_of
 from easyvideor1.preprocess.lease import RunLease
+from easyvideor1.preprocess.map_ahead import map_ahead
 from easyvideor1.preprocess.quarantine import Failure, Quarantine
 from easyvideor1.preprocess.ray_session import ray_session
 from easyvideor1.preprocess.store import ClipStore
@@ -48,6 +48,7 @@ from easyvideor1.schema.records import Media, Sample
 
 PLANNING_THREADS = 16
 """Fingerprints are many small reads, slow one after another on a network file system."""
+MANY_CLIPS = 10_000
 
 Parts = Sequence[tuple[Sequence[Sample], ClipStore]]
 """Sets of samples, e.g. training and validation, each with the store that reads its clips. The
@@ -241,9 +242,11 @@ def survey(parts: Parts, *, progress: bool = True, retry: bool | None = None) ->
     if retry is None:
         retry = parts[0][1].decode_config.retry_quarantined
     cache, known = open_cache(config), {} if retry else Quarantine(config).reasons()
+    # Of a few clips each is looked for; of many, the list of all keys is cheaper.
+    is_cached = cache.has if len(plan.jobs) < MANY_CLIPS else set(cache.keys()).__contains__
     found = Survey(failures=list(plan.unreadable), sample_ids=plan.sample_ids)
     for key, job in plan.jobs.items():
-        if cache.has(key):
+        if is_cached(key):
             found.reused.append(job)
         elif key in known:
             found.failures.append(found.failure(job, known[key]))
@@ -290,11 +293,11 @@ def _plan(parts: Parts, progress: bool) -> _Plan:
         for sample in samples:
             for media in sample.media:
                 users.setdefault(media, []).append(sample.id)
-        with ThreadPoolExecutor(PLANNING_THREADS) as pool:
-            described = pool.map(functools.partial(_settings_or_error, store), users)
-            bar = tqdm(described, "planning", len(users), delay=2, disable=not progress)
-            for media, settings in zip(users, bar, strict=True):
-                _add(plan, store, media, settings, users[media])
+        describe = functools.partial(_settings_or_error, store)
+        described = map_ahead(describe, users, threads=PLANNING_THREADS)
+        bar = tqdm(described, "planning", len(users), delay=2, disable=not progress)
+        for media, settings in zip(users, bar, strict=True):
+            _add(plan, store, media, settings, users[media])
     return plan
 
 

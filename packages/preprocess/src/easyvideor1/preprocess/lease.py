@@ -51,7 +51,6 @@ class RunLease:
         self.drafts = cache_folder / "runs" / self.run_id
         self._claims = cache_folder / "claims"
         self._lease_s = lease_s
-        self._ours: set[str] = set()
         self._ended = threading.Event()
 
     def __enter__(self) -> Self:
@@ -70,8 +69,8 @@ class RunLease:
     ) -> None:
         """Drop claims and drafts."""
         self._ended.set()
-        for key in list(self._ours):
-            self.drop(key)
+        for claim in self._claims.iterdir():
+            _drop(claim, self.run_id)
         # Out of the way first: a worker that is still alive cannot add to it while it is deleted.
         ended = self.drafts.with_name(f"ended-{self.run_id}")
         with contextlib.suppress(FileNotFoundError):
@@ -96,14 +95,11 @@ class RunLease:
             (self._claims / key).symlink_to(self.run_id)
         except FileExistsError:
             # Our own too: a network file system may repeat a request that it had granted.
-            if _owner(self._claims / key) != self.run_id:
-                return False
-        self._ours.add(key)
+            return _owner(self._claims / key) == self.run_id
         return True
 
     def drop(self, key: str) -> None:
         """Let go of a claim, if it is still ours."""
-        self._ours.discard(key)
         _drop(self._claims / key, self.run_id)
 
     def claimed(self) -> set[str]:

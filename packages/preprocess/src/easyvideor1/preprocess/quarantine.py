@@ -31,16 +31,19 @@ class Failure:
 class Quarantine:
     def __init__(self, config: CacheConfig):
         self.path = quarantine_path(config)
-        self._read: list[dict[str, Any]] = []
+        self._rows: list[dict[str, Any]] = []
+        self._reasons: dict[str, str] = {}
         self._state: tuple[int, int, int] | None = None
 
     def reasons(self) -> dict[str, str]:
-        """Why media failed, by cache key."""
-        return {row["key"]: row["reason"] for row in self._rows() if row["key"]}
+        """Why media failed, in any run until now, by cache key."""
+        self._refresh()
+        return dict(self._reasons)
 
     def reason(self, key: str) -> str | None:
-        """Why this medium failed, in any run until now; None if it did not."""
-        return next((row["reason"] for row in self._rows() if row["key"] == key), None)
+        """Why one medium failed; None if it did not."""
+        self._refresh()
+        return self._reasons.get(key)
 
     def add(self, failures: Sequence[Failure]) -> None:
         """Note failures that are not noted yet; returns when they are on the disk."""
@@ -52,20 +55,21 @@ class Quarantine:
             # Without locks on the file system, lines of two runs could at worst meet.
             with contextlib.suppress(OSError):
                 fcntl.flock(lock, fcntl.LOCK_EX)
-            noted = {(row["path"], row["reason"], row["key"]) for row in self._rows()}
+            self._refresh()
+            noted = {(row["path"], row["reason"], row["key"]) for row in self._rows}
             new = [f for f in failures if (f.path, f.reason, f.key) not in noted]
             jsonl.append(self.path, new)
 
-    def _rows(self) -> list[dict[str, Any]]:
-        """All entries; the file is read again when it has changed."""
+    def _refresh(self) -> None:
+        """Read the file if it has changed."""
         try:
             status = self.path.stat()
         except FileNotFoundError:
-            return []
+            return
         state = (status.st_ino, status.st_size, status.st_mtime_ns)
         if state != self._state:
-            self._read, self._state = jsonl.read(self.path), state
-        return self._read
+            self._rows, self._state = jsonl.read(self.path), state
+            self._reasons = {row["key"]: row["reason"] for row in self._rows if row["key"]}
 
 
 def quarantine_path(config: CacheConfig) -> Path:

@@ -18,9 +18,10 @@ from easyvideor1.preprocess.codecs import encode
 from easyvideor1.preprocess.config import CacheConfig, CacheMode, DecodeConfig
 from easyvideor1.preprocess.decode import media_name
 from easyvideor1.preprocess.decoder_pool import DecoderPool
-from easyvideor1.preprocess.errors import MissingClipError
+from easyvideor1.preprocess.errors import DecodeError, MissingClipError
 from easyvideor1.preprocess.frame_cache import FrameCache
 from easyvideor1.preprocess.keys import clip_settings, key_of
+from easyvideor1.preprocess.quarantine import Quarantine
 from easyvideor1.preprocess.rules import FamilyRules
 from easyvideor1.schema.budget import Budgets, FrameBudget
 from easyvideor1.schema.conf import resolve_output
@@ -79,6 +80,7 @@ class ClipStore:
         self.decode_config = decode_config
         self.validation = validation
         self._cache: FrameCache | None = None
+        self._quarantine: Quarantine | None = None
         self._decoders: DecoderPool | None = None
         self._counts = LoadCounts()
         self._lock = threading.Lock()
@@ -120,7 +122,7 @@ class ClipStore:
 
         Raises:
             MissingClipError: if one is not in the cache and `cache.mode` is `require`.
-            DecodeError: if one has to be decoded and gives no frames, or its file is missing.
+            DecodeError: if one gives no frames, now or when it was cached, or has no file.
         """
         return [self._load(sample, media) for media in sample.media]
 
@@ -160,8 +162,7 @@ class ClipStore:
             try:
                 clip = self.cache.get(key)
             except KeyError:
-                if self.cache_config.mode is CacheMode.require:
-                    raise self._missing(sample, media, settings) from None
+                self._refuse(sample, media, settings)
             else:
                 self._count(LoadCounts(hits=1))
                 return clip
@@ -194,7 +195,14 @@ class ClipStore:
                 media_name(media),
             )
 
-    def _missing(self, sample: Sample, media: Media, settings: dict) -> MissingClipError:
-        folder = resolve_output(self.cache_config.dir)
-        explanation = explain_missing(self.cache, folder, [settings])
-        return MissingClipError(sample.id, media_name(media), str(folder), explanation)
+    def _refuse(self, sample: Sample, media: Media, settings: dict) -> None:
+        """Raise unless a clip that the cache lacks is to be decoded now."""
+        if self._quarantine is None:
+            self._quarantine = Quarantine(self.cache_config)
+        reason = self._quarantine.reason(key_of(settings))
+        if reason is not None and not self.decode_config.retry_quarantined:
+            raise DecodeError(media_name(media), reason)
+        if self.cache_config.mode is CacheMode.require:
+            folder = resolve_output(self.cache_config.dir)
+            explanation = explain_missing(self.cache, folder, [settings])
+            raise MissingClipError(sample.id, media_name(media), str(folder), explanation)
