@@ -354,7 +354,7 @@ def test_all_runs_of_an_answer_share_one_deadline():
         "def main(n=20000): return main(n - 1) if n else print(input() + input())\n"
         "thread = threading.Thread(target=main); thread.start(); thread.join()",
         "from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(4) as pool:\n"
-        "    print(''.join(pool.map(lambda _: input(), range(2))))",
+        "    print(''.join(pool.map(str, [input(), input()])))",
         "import asyncio\nasync def main():\n    await asyncio.sleep(0)\n"
         "    print(input() + input())\nasyncio.run(main())",
         "open('note', 'w').write(input() + input()); print(open('note').read())",
@@ -451,6 +451,9 @@ def test_a_text_without_a_program_is_no_answer(text: str):
 
 def test_the_instruction_names_the_function_or_the_streams():
     assert "defines add," in instruction(sample({"entry": "add", "tests": ["assert add(1) == 1"]}))
+    assert "defines add," in instruction(sample(["assert add(1) == 1", "assert len(add(2)) > 3"]))
+    assert "defines what is asked for," in instruction(sample(["assert add(1) == sub(1)"]))
+    assert "defines what is asked for," in instruction(sample(None))
     stdio: Answer = {"inputs": ["1"], "outputs": ["1"]}
     assert "reads standard input" in instruction(sample(stdio))
 

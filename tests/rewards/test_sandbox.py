@@ -6,6 +6,7 @@ would harm nothing. A host that cannot isolate programs fails these tests.
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -21,7 +22,7 @@ import pytest
 from easyvideor1.rewards import RewardConfig, reward, score_many
 from easyvideor1.rewards.config import CodeConfig
 from easyvideor1.rewards.sandbox import Limits, Outcome, check_host, executor, run_stdio
-from easyvideor1.rewards.sandbox.inside import kernel
+from easyvideor1.rewards.sandbox.inside import kernel, syscalls
 from easyvideor1.schema.records import ProblemType, Sample, Score, ScoreStatus
 
 LIMITS = Limits(wall_s=20, cpu_s=2)
@@ -822,6 +823,24 @@ FAKES = {
                 pass
         add = square = lambda *_: 0
     """,
+    "neighbours": """
+        import os
+        # The tester, and whoever else was started about now: their pipes, files and memory.
+        try:
+            own = int(os.readlink("/proc/self"))
+        except OSError:
+            own = os.getpid()
+        for pid in range(max(1, own - 30), own + 30):
+            if pid == own:
+                continue
+            for place in (*(f"fd/{number}" for number in range(12)), "mem", "root", "cwd"):
+                try:
+                    at = os.open(f"/proc/{pid}/{place}", os.O_RDWR)
+                except OSError:
+                    continue
+                os.write(at, b'[0,"passed",""]\\n[0,"value",true]\\n')
+        add = square = lambda *_: 0
+    """,
     "frames": """
         import sys
         def patch():
@@ -1022,6 +1041,24 @@ def test_many_answers_are_scored_by_many_workers():
     scores = score_many(items, RewardConfig(deadline_s=30.0, workers=2))
     assert [score.parts["accuracy"] for score in scores] == [float(n % 3 > 0) for n in range(12)]
     assert {score.status for score in scores} == {ScoreStatus.ok}
+
+
+@pytest.mark.parametrize(
+    ("column", "header"),
+    [
+        (1, "/usr/include/x86_64-linux-gnu/asm/unistd_64.h"),
+        (2, "/usr/include/asm-generic/unistd.h"),
+    ],
+    ids=["x86_64", "aarch64"],
+)
+def test_the_numbers_of_system_calls_are_those_of_the_kernels_headers(column: int, header: str):
+    if not Path(header).exists():
+        pytest.skip(f"no {header}; it comes with a C compiler")
+    defined = re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", Path(header).read_text())
+    numbers = {name: int(number) for name, number in defined}
+    numbers.setdefault("newfstatat", numbers.get("fstatat", -1))
+    for row in syscalls.SYSCALLS:
+        assert row[column] == numbers.get(row[0]), row[0]
 
 
 # What the host must offer.

@@ -239,7 +239,7 @@ def _of_texts(texts: list[str], common: dict[str, Any]) -> CodeTests:
     setup = _parsed(common["setup"], "the setup of tests")
     trees = [_parsed(text, f"test {number}") for number, text in enumerate(texts, start=1)]
     _require_standard_library([setup, *trees])
-    entry = common["entry"]
+    entry = common["entry"] = common["entry"] or _only_name(trees, setup)
     try:
         steps = [
             step
@@ -273,6 +273,13 @@ def _require_standard_library(trees: Iterable[ast.Module]) -> None:
         for name in names:
             if name.partition(".")[0] not in sys.stdlib_module_names:
                 raise ShapeError(f"tests that import the standard library alone, not {name!r}")
+
+
+def _only_name(trees: Sequence[ast.Module], setup: ast.Module) -> str:
+    """The one name of the answer that tests use; empty where they use several, or are given one."""
+    names = _foreign_names(trees, setup, "")
+    given = any(_defines(tree, "check") for tree in trees)
+    return names[0] if len(names) == 1 and not given else ""
 
 
 class _OtherForm(Exception):

@@ -47,7 +47,10 @@ _LANGUAGES = ("", "python", "python3", "py", "text", "plaintext")
 @register_task(ProblemType.code)
 class Code(Task[str]):
     def instruction(self, sample: Sample, config: RewardConfig) -> str:
-        tests = _gold(sample)
+        try:
+            tests = _gold(sample)
+        except GoldError:  # a hidden one, in a test split
+            tests = CodeTests()
         if tests.stdio:
             what = "a Python program that reads standard input and writes standard output"
         else:

@@ -12,7 +12,7 @@ import struct
 from . import kernel
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, REMOVE_DIR, REMOVE_FILE = (1 << bit for bit in range(6))
-MAKE_CHAR, MAKE_DIR, MAKE_REG = 1 << 6, 1 << 7, 1 << 8
+MAKE_DIR, MAKE_REG = 1 << 7, 1 << 8
 TRUNCATE = 1 << 14
 
 READ = READ_FILE | READ_DIR

@@ -160,6 +160,7 @@ class Server:
         self._control.send(json.dumps(said).encode())
 
     def close(self) -> None:
+        """Leave nothing behind."""
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def serve(self) -> None:
@@ -202,7 +203,7 @@ class Server:
         first = run.children[0]
         problem = next((c.problem or "?" for c in run.children if not c.isolated), "")
         return {
-            "ended": "unisolated" if problem and run.ended == "unisolated" else run.ended,
+            "ended": run.ended,
             "problem": problem,
             "status": first.status,
             "cpu_s": max(c.cpu_s for c in run.children),
