@@ -1,3 +1,4 @@
+import importlib
 import json
 import os
 import subprocess
@@ -6,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from easyvideor1.evaluate.config import EvaluateConfig
 from easyvideor1.rewards.config import OverlongConfig, RewardConfig, ScoreConfig, register
 from easyvideor1.rewards.score_file import score_file
 from easyvideor1.schema.conf import compose
 from easyvideor1.schema.errors import DataError, UserError
+from easyvideor1.train.config import TrainConfig
 
 ROWS = [
     {"id": "a", "problem": "?", "problem_type": "multiple choice", "answer": "B",
@@ -221,8 +224,34 @@ def test_a_job_without_its_input_is_refused(tmp_path: Path):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["default", "accuracy"])
-def test_the_shipped_reward_settings_compose(name: str):
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["reward=default"], ("ocr", 0.1)),
+        (["reward=accuracy"], ("ocr", 0.0)),
+        (["reward=dapo"], ("ocr", 0.0)),
+        (["reward=by_task"], ("ocr", 0.1)),
+        (["reward=by_task"], ("code", 0.0)),
+        (["reward.tasks.ocr.format_weight=0.25"], ("ocr", 0.25)),
+    ],
+)
+def test_the_shipped_reward_settings_compose(overrides: list[str], expected: tuple[str, float]):
     register()
-    config = compose("score", ["input=x.jsonl", f"reward={name}"], ScoreConfig)
-    assert config.reward.format_weight == {"default": 0.1, "accuracy": 0.0}[name]
+    config = compose("score", ["input=x.jsonl", *overrides], ScoreConfig)
+    problem_type, format_weight = expected
+    assert config.reward.weights(problem_type)[1] == format_weight
+    assert config.reward.overlong.max_tokens == (20_480 if overrides == ["reward=dapo"] else None)
+
+
+@pytest.mark.parametrize("command", ["score", "train", "evaluate"])
+def test_a_judge_is_chosen_by_name(command: str):
+    module = {"score": "rewards", "train": "train", "evaluate": "evaluate"}[command]
+    importlib.import_module(f"easyvideor1.{module}.config").register()
+    roots = {"score": ScoreConfig, "train": TrainConfig, "evaluate": EvaluateConfig}
+    config = compose(command, ["judge=local", "reward=accuracy"], roots[command])
+    assert config.reward.judge.base_url == "http://127.0.0.1:8000/v1"
+    assert config.reward.judge.concurrency == 32
+    assert config.reward.format_weight == 0
+    assert compose(command, [], roots[command]).reward.judge.model is None
+    overrides = ["judge=openai", "reward.judge.model=m"]
+    assert compose(command, overrides, roots[command]).reward.judge.api_key_env == "OPENAI_API_KEY"
