@@ -84,6 +84,7 @@ DISTRIBUTIONS = {
     "PIL": "pillow",
     "hydra": "hydra-core",
     "yaml": "pyyaml",
+    "skimage": "scikit-image",
     "text_to_num": "text2num",
 }
 # What comes with a declared one and cannot be had apart from it.
