@@ -175,6 +175,13 @@ def two_sizes(folder: Path) -> Path:
     return folder / "sizes.ts"
 
 
+def joined(folder: Path) -> Path:
+    """Two transport streams in one file, as `cat` joins them: the times begin again."""
+    parts = [write_numbered(folder / f"{n}.ts", *WITHOUT_B, count=30) for n in range(2)]
+    (folder / "joined.ts").write_bytes(b"".join(part.read_bytes() for part in parts))
+    return folder / "joined.ts"
+
+
 def foreign_tags(folder: Path) -> Path:
     tagged = encoded("tags.avi", "-c:v", "mpeg4", "-metadata", "title=UMLAUT")
     return changed(tagged, b"UMLAUT", b"\xfcml\xe4ut")(folder)
@@ -365,6 +372,13 @@ FILES: dict[str, tuple[Callable[[Path], Path], Outcome | Refused]] = {
     ),
     # Containers
     "transport stream without an index": (encoded("plain.ts"), Outcome()),
+    "joined transport streams": (
+        joined,
+        Outcome(
+            number=lambda tenths: round(tenths) % 30,
+            notes=("its times begin again midway: frames are counted, at 10 a second",),
+        ),
+    ),
     "fragmented mp4": (
         encoded("fragments.mp4", *X264, "-movflags", "frag_keyframe+empty_moov"),
         Outcome(),

@@ -158,10 +158,14 @@ def test_ffmpegs_complaints_are_told_from_other_output() -> None:
         "    Last message repeated 2 times\n"
         "[h264 @ 0x55d0] mmco: unref short failure\n"
         "    Last message repeated 5 times\n"
+        "Truncating packet of size 1027454 to 2219\n"
         "UserWarning: something else\n"
     )
-    assert messages.count == 3
-    assert messages.errors == ("h264: error while decoding MB 6 1, bytestream -7",)
+    assert messages.count == 4
+    assert messages.errors == (
+        "h264: error while decoding MB 6 1, bytestream -7",
+        "FFmpeg: Truncating packet of size 1027454 to 2219",
+    )
     assert messages.other == "UserWarning: something else\n"
 
 

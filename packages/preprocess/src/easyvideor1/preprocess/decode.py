@@ -4,6 +4,7 @@ Sampling and target size are computed before any frame is decoded; only sampled 
 one at a time, and resized as the model's processor would. Keys and the cache are elsewhere.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -113,8 +114,9 @@ def media_name(media: Media) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """In one line; of an error of the system without its number and path, which is named anyway."""
+    """In one line, without what says nothing about the file: numbers, its path, places in C++."""
     text = getattr(error, "strerror", None) or str(error)
+    text = re.sub(r"^\w+, \S+:\d+, ", "", text)
     return " ".join(text.split())[:500] or type(error).__name__
 
 

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 
 _LINE = re.compile(r"\[(?P<component>[^\]]+) @ 0x[0-9a-f]+\] (?P<text>.*)")
+_BARE_LINE = re.compile(r"(?P<component>)(?P<text>Truncating packet of size .*)")
 _REPEATED = re.compile(r"\s*Last message repeated (\d+) times")
 
 _HARMLESS = re.compile(
@@ -35,10 +36,10 @@ def sort_messages(text: str) -> Messages:
     errors: dict[str, None] = {}
     count, other, was_error = 0, [], False
     for line in text.splitlines(keepends=True):
-        if message := _LINE.match(line):
+        if message := _LINE.match(line) or _BARE_LINE.match(line):
             was_error = not _HARMLESS.search(message["text"])
             if was_error:
-                errors[f"{message['component']}: {message['text'].strip()}"] = None
+                errors[f"{message['component'] or 'FFmpeg'}: {message['text'].strip()}"] = None
                 count += 1
         elif repeated := _REPEATED.match(line):
             count += int(repeated[1]) * was_error

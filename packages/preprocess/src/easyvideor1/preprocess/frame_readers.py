@@ -15,7 +15,7 @@ import numpy as np
 
 from easyvideor1.preprocess.config import Device
 from easyvideor1.preprocess.frame_index import FrameIndex
-from easyvideor1.preprocess.scan import open_container, url
+from easyvideor1.preprocess.scan import open_container, packets_of, url
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -187,7 +187,7 @@ class PyavReader:
         assert self._container is not None
         # As above: only where a file is cut off.
         with suppress(InvalidDataError):
-            yield from self._container.demux(self._stream)
+            yield from packets_of(self._container, self._stream)
 
     def _decode(self, packet: Any) -> "list[VideoFrame]":
         from av.error import FFmpegError

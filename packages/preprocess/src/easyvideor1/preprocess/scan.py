@@ -6,6 +6,8 @@ frames. What a container says wrongly or unusually becomes a note.
 
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 
 DURATION_SLACK_S = 1.0
 """By how much the announced duration may exceed that of the frames without a note."""
+
+MAX_STEP_BACK_S = 0.5
+"""Beyond it the time of decoding does not falter but begins again."""
 
 UNTIMED_FORMATS = {"mpeg", "h264", "hevc", "vvc", "m4v", "mpegvideo", "obu"}
 """FFmpeg's names of program and elementary streams, which give no frame its own time."""
@@ -61,7 +66,16 @@ def video_stream(container: "InputContainer") -> "VideoStream":
         raise ValueError("no video stream, only a cover picture")
     if stream.time_base is None:
         raise ValueError("no time base")
+    if stream.codec_context is None:
+        raise ValueError("FFmpeg has no decoder for its video")
     return stream  # type: ignore[return-value]
+
+
+def packets_of(container: "InputContainer", stream: "VideoStream") -> Iterator["Packet"]:
+    """The packets of a stream from where the container stands, and an empty one at the end."""
+    # PyAV stumbles at the end of a file in which further streams have begun midway.
+    with suppress(IndexError):
+        yield from container.demux(stream)
 
 
 def scan(path: str) -> FrameIndex:
@@ -75,7 +89,9 @@ def scan(path: str) -> FrameIndex:
         packets = _Packets.read(container, stream)
         notes = (*packets.notes, *_format_notes(container, stream))
         if packets.num_untimed or _is_untimed(container, stream):
-            return _count(packets, stream, notes)
+            return _count(packets, stream, (*notes, "gives no frame a time of its own"))
+        if packets.greatest_step_back() * float(stream.time_base or 1) > MAX_STEP_BACK_S:
+            return _count(packets, stream, (*notes, "its times begin again midway"))
         notes += _announcement_notes(container, stream, packets)
         return _by_time(packets, container, stream, notes)
 
@@ -119,7 +135,7 @@ class _Packets:
     """Of one stream, in the order they are stored; each is a frame, as far as a container knows."""
 
     pts: list[int] = field(default_factory=list)
-    dts: list[int] = field(default_factory=list)
+    dts: list[int | None] = field(default_factory=list)
     durations: list[int] = field(default_factory=list)
     is_key: list[bool] = field(default_factory=list)
     other_pts: set[int] = field(default_factory=set)
@@ -134,7 +150,7 @@ class _Packets:
 
         packets = cls()
         try:
-            for packet in container.demux(stream):
+            for packet in packets_of(container, stream):
                 # The last one is empty: it would make a decoder give out what it holds.
                 if packet.size:
                     packets._add(packet)
@@ -143,6 +159,11 @@ class _Packets:
         if not packets.num_packets:
             raise ValueError("no video packets")
         return packets
+
+    def greatest_step_back(self) -> int:
+        """By how much the time of decoding ever falls, as where two files were joined."""
+        times = [time for time in self.dts if time is not None]
+        return -min(np.diff(times), default=0)
 
     def _add(self, packet: "Packet") -> None:
         self.num_packets += 1
@@ -154,7 +175,7 @@ class _Packets:
                 self.other_pts.add(time)
             return
         self.pts.append(0 if time is None else time)
-        self.dts.append(self.pts[-1] if packet.dts is None else packet.dts)
+        self.dts.append(packet.dts)
         self.durations.append(packet.duration or 0)
         self.is_key.append(packet.is_keyframe)
 
@@ -182,7 +203,7 @@ def _by_time(
         pts=pts,
         durations=durations,
         keys=keys,
-        key_dts=np.array(packets.dts, np.int64)[order][keys],
+        key_dts=_where_known(packets.dts, packets.pts)[order][keys],
         time_base=stream.time_base,
         fps=fps,
         stream=stream.index,
@@ -192,21 +213,20 @@ def _by_time(
     )
 
 
+def _where_known(times: list[int | None], otherwise: list[int]) -> np.ndarray:
+    pairs = zip(times, otherwise, strict=True)
+    return np.array([other if time is None else time for time, other in pairs], np.int64)
+
+
 def _count(packets: _Packets, stream: "VideoStream", notes: tuple[str, ...]) -> FrameIndex:
-    assert stream.time_base is not None
-    # Also damaged packets: whatever comes out of the decoder has a number.
-    count = packets.num_packets
-    fps = None
-    if not packets.num_untimed:
-        pts, order = np.unique(np.array(packets.pts, np.int64), return_index=True)
-        durations = np.array(packets.durations, np.int64)[order]
-        fps = average_fps(pts, durations, stream.time_base)
-    fps = fps or _announced_rate(stream)
+    fps = _announced_rate(stream)
     if not fps:
         raise ValueError("no frame rate")
-    note = f"gives no frame a time of its own: frames are counted, at {fps:g} a second"
-    index = evenly_spaced(count, fps).counted()
-    return replace(index, stream=stream.index, notes=(*notes, note))
+    # Also damaged packets: whatever comes out of the decoder has a number.
+    index = evenly_spaced(packets.num_packets, fps).counted()
+    *others, reason = notes
+    note = f"{reason}: frames are counted, at {fps:g} a second"
+    return replace(index, stream=stream.index, notes=(*others, note))
 
 
 def _announced_frames(container: "InputContainer", stream: "VideoStream") -> int:
