@@ -261,6 +261,24 @@ def test_classes_are_used_by_tests_of_every_form(test: str):
     assert accuracy({"tests": [test]}, broken) == 0.0
 
 
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [
+        ("KeyError('k')", "KeyError as e: assert e.args == ('k',)"),
+        ("ValueError('bad', 3)", "ValueError as e: assert e.args == ('bad', 3)"),
+        ("FileNotFoundError(2, 'gone')", "OSError as e: assert e.errno == 2"),
+        ("UnicodeDecodeError('utf-8', b'x', 0, 1, 'why')", "UnicodeError as e: assert e.reason"),
+        ("type('Mine', (LookupError,), {})(object())", "LookupError: pass"),
+        ("Exception('plain')", "Exception as e: assert str(e) == 'plain'"),
+        ("SystemExit(0)", "Exception: pass"),
+    ],
+)
+def test_an_exception_arrives_as_it_was_raised(raised: str, expected: str):
+    test = f"for n in (1,):\n    try: f(n)\n    except {expected}\n    else: assert False"
+    assert accuracy({"tests": [test]}, f"def f(n): raise {raised}") == 1.0
+    assert accuracy({"tests": [test]}, "def f(n): return n") == 0.0
+
+
 def test_exceptions_that_tests_expect():
     test = """
 class_of = {0: ZeroDivisionError, 1: Refused}

@@ -86,7 +86,7 @@ def run_tests(
         limits: for each of the two processes.
     """
     answer = {"program": program, "setup": setup, "names": names}
-    tester = {"tests": tests, "setup": setup}
+    tester = {"tests": tests, "setup": setup, "names": names}
     ours, theirs = socket.socketpair()
     with (
         ours, theirs, _pipe() as pipe,

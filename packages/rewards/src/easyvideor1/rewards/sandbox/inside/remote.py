@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .programs import describe, execute, new_module, read_job
-from .values import decode, encode, write
+from .values import NotPlainError, decode, encode, write
 
 _READ_BYTES = 1 << 16
 _MUTABLE = (list, dict, set, bytearray)
@@ -117,7 +117,15 @@ def _do(operation: str, args: list, kwargs: dict, keep: Any, resolve: Any) -> li
         return ["value", result, changed]
     except BaseException as error:
         ancestors = [ancestor.__name__ for ancestor in type(error).__mro__]
-        return ["error", ancestors, describe(error)]
+        return ["error", ancestors, _arguments(error)]
+
+
+def _arguments(error: BaseException) -> Any:
+    """What an exception was made with; its text, where that is no plain value."""
+    try:
+        return encode(error.args)
+    except (NotPlainError, RecursionError):
+        return encode((describe(error),))
 
 
 class AnswerError(Exception):
@@ -136,8 +144,8 @@ class Peer:
         self._proxies: dict[int, Proxy] = {}
         self.exceptions: dict[str, type[Exception]] = {}
 
-    def names(self) -> dict[str, Any]:
-        """The answer's names, as values, proxies or exception classes.
+    def names(self, wanted: list[str]) -> dict[str, Any]:
+        """Those of the names that the answer has, as values, proxies or exception classes.
 
         Raises:
             AnswerError: the answer could not be run.
@@ -148,7 +156,8 @@ class Peer:
             raise AnswerError(str(error)) from None
         if kind != "names":
             raise AnswerError(str(found))
-        return {name: self._named(name, *entry) for name, entry in found.items()}
+        # No other name: the answer's process might send one in place of a built-in.
+        return {name: self._named(name, *found[name]) for name in wanted if name in found}
 
     def _named(self, name: str, kind: str, value: Any) -> Any:
         if kind == "exception":
@@ -168,12 +177,12 @@ class Peer:
         try:
             self._line.send([operation, sent, named])
             kind, result, more = self._line.receive()
-            if kind != "value":
-                raise self._exception(result)(str(more).partition(": ")[2])
-            value = decode(result, self._proxy)
-            changed = {place: decode(now, self._proxy) for place, now in more.items()}
-        except (EOFError, OSError, json.JSONDecodeError) as error:
+        except (EOFError, OSError, ValueError) as error:
             raise AnswerError(str(error)) from None
+        if kind != "value":
+            raise self._error(result, decode(more))
+        value = decode(result, self._proxy)
+        changed = {place: decode(now, self._proxy) for place, now in more.items()}
         for place, now in changed.items():
             _replace(args[int(place)] if place.isdigit() else kwargs[place], now)
         return value
@@ -183,6 +192,12 @@ class Peer:
         proxy = self._proxies.setdefault(place, Proxy(self, place))
         object.__setattr__(proxy, "_plain", plain)
         return proxy
+
+    def _error(self, ancestors: list[str], arguments: tuple[Any, ...]) -> Exception:
+        try:
+            return self._exception(ancestors)(*arguments)
+        except (TypeError, ValueError):  # not what a class of that name is made with
+            return AnswerError(*arguments)
 
     def _exception(self, ancestors: list[str]) -> type[Exception]:
         for name in ancestors:
@@ -304,7 +319,7 @@ def run_tester(job_at: int, report_at: int, line_at: int) -> int:
         report.send([-1, "broken", describe(error)])
         return 1
     try:
-        vars(module).update(peer.names())
+        vars(module).update(peer.names(job["names"]))
     except AnswerError as error:
         report.send([-1, "failed", str(error)])
         return 1
