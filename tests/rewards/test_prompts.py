@@ -1,5 +1,6 @@
 """Instructions from the user's own Jinja files."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,20 @@ def with_prompt(folder: Path, source: str) -> RewardConfig:
     path = folder / "own.j2"
     path.write_text(source)
     return RewardConfig(tasks={"numerical": TaskConfig(prompt=str(path))})
+
+
+@pytest.mark.parametrize(
+    ("media", "word"),
+    [((IMAGE,), "image"), ((VIDEO,), "video"), ((IMAGE, IMAGE), "images"), ((VIDEO,) * 3, "videos"),
+     ((VIDEO, IMAGE), "images and videos")],
+)  # fmt: skip
+def test_an_instruction_names_what_is_shown_where_it_matters(media: tuple[Media, ...], word: str):
+    box = Sample(id="q1", problem="Where?", answer=[0, 0, 9, 9], media=media,
+                 problem_type=ProblemType.spatial_grounding)  # fmt: skip
+    assert f"in pixels of the original {word} as" in instruction(box)
+    text = replace(box, problem_type=ProblemType.ocr, answer="Stop")
+    assert f"exactly the text in the {word}, in <answer>" in instruction(text)
+    assert "that is read, in <answer>" in instruction(replace(text, media=()))
 
 
 def test_a_file_gives_the_instruction_of_one_type(tmp_path: Path):

@@ -10,11 +10,12 @@ from collections.abc import Iterable
 
 from easyvideor1.rewards.boxes import Box
 from easyvideor1.rewards.config import CoordinateSpace, GroundingConfig
+from easyvideor1.rewards.modality import shown
 from easyvideor1.rewards.registry import GoldError
 from easyvideor1.schema.records import Sample
 
 _WORDS = {
-    CoordinateSpace.original_pixels: "in pixels of the original",
+    CoordinateSpace.original_pixels: "in pixels of the original {shown}",
     CoordinateSpace.resized_pixels: "in pixels",
     CoordinateSpace.relative_1000: "scaled to 0-1000",
     CoordinateSpace.relative_1: "scaled to 0-1",
@@ -27,7 +28,7 @@ def space_in_words(sample: Sample, config: GroundingConfig) -> str:
     Raises:
         GoldError: `extra["space"]` is none.
     """
-    return _WORDS[_answer_space(sample, config)]
+    return _WORDS[_answer_space(sample, config)].format(shown=shown(sample)).rstrip()
 
 
 def in_answer_space(boxes: Iterable[Box], sample: Sample, config: GroundingConfig) -> Iterable[Box]:

@@ -11,6 +11,7 @@ import re
 import unicodedata
 
 from easyvideor1.rewards.config import OcrConfig, OcrMetric, RewardConfig
+from easyvideor1.rewards.modality import shown
 from easyvideor1.rewards.reading import AnswerText, NoAnswer
 from easyvideor1.rewards.registry import GoldError, Task, register_task
 from easyvideor1.rewards.scripts import UNSPACED
@@ -23,7 +24,8 @@ QUICK_CHARS = 20_000
 @register_task(ProblemType.ocr)
 class Ocr(Task[str]):
     def instruction(self, sample: Sample, config: RewardConfig) -> str:
-        return "Reason briefly, then give exactly the text that is read in <answer></answer>."
+        what = f"the text in the {shown(sample)}" if sample.media else "the text that is read"
+        return f"Reason briefly, then give exactly {what}, in <answer></answer>."
 
     def extract(self, answer: AnswerText, sample: Sample, config: RewardConfig) -> str:
         if not answer.text:
