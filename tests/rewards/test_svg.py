@@ -247,6 +247,21 @@ def test_a_gold_answer_that_is_no_drawing_is_an_error(gold: Answer):
         render_gold(sample(gold))
 
 
+def test_a_fork_draws_with_a_renderer_of_its_own():
+    draw_svg(svg("<rect/>"))
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            drawn = draw_svg(svg('<rect width="64" height="64" fill="red" y="1"/>'))
+            code = int(drawn.pixels[CANVAS - 1, 0].tolist() != [255, 0, 0])
+            rendering._renderer.close()
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert accuracy(svg('<rect width="32" height="64" fill="red" y="0"/>')) > 0.9
+
+
 def test_the_renderer_is_a_process_of_its_own_that_comes_back():
     draw_svg(svg("<rect/>"))
     first = rendering._renderer._process

@@ -278,6 +278,11 @@ class _Renderer:
     def forget(self) -> None:
         """In a fork of this process: the child belongs to the parent."""
         self._lock = threading.Lock()
+        if self._process is not None:
+            # It ends when nobody can ask it any more.
+            for stream in (self._process.stdin, self._process.stdout):
+                if stream is not None:
+                    stream.close()
         self._process = None
 
 
