@@ -99,19 +99,11 @@ class Run:
 
     def workers(self) -> list[int]:
         """Every living process of this run but the driver and Ray's agents."""
-        wanted = f"{MARK}={self.mark}".encode()
-        found = []
-        for folder in Path("/proc").glob("[0-9]*"):
-            pid = int(folder.name)
-            try:
-                environment = (folder / "environ").read_bytes().split(b"\0")
-                command = (folder / "cmdline").read_bytes()
-            except OSError:  # it has ended
-                continue
-            is_other = wanted in environment and pid != self.process.pid
-            if is_other and not command.startswith(RAY_AGENTS):
-                found.append(pid)
-        return found
+        return [
+            pid
+            for pid in marked(self.mark)
+            if pid != self.process.pid and not command_of(pid).startswith(RAY_AGENTS)
+        ]
 
     def await_workers_gone(self, timeout_s: float) -> list[int]:
         """Those that are still there after this time."""
@@ -126,6 +118,27 @@ class Run:
             self.kill()
         for pid in self.await_workers_gone(15.0):
             os.kill(pid, signal.SIGKILL)
+
+
+def marked(mark: str) -> list[int]:
+    """Every living process that was started, directly or not, with this mark."""
+    wanted = f"{MARK}={mark}".encode()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+        except OSError:  # it has ended
+            continue
+    return found
+
+
+def command_of(pid: int) -> bytes:
+    """Its command line; empty once it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def verify(data: Data) -> str:

@@ -8,16 +8,20 @@ import os
 import random
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
+import uuid
 from pathlib import Path
 
 import pytest
 
+from easyvideor1.preprocess.dispatch import JOBS_PER_WORKER
 from easyvideor1.preprocess.lease import LEASE_S
 from easyvideor1.preprocess.process_identity import ProcessIdentity
 from easyvideor1.preprocess.ray_session import FOLDERS
-from tests.preprocess.preprocess_runs import Data, Run, verify
+from tests.preprocess.preprocess_runs import MARK, Data, Run, command_of, marked, verify
 
 GONE_AFTER_S = 10.0
 
@@ -151,6 +155,86 @@ def test_a_run_killed_at_twenty_moments_is_completed_by_the_next(
 ) -> None:
     data = Data(tmp_path, tiny_model_path, num_clips=60, num_frames=240, height=360)
     kill_again_and_again(data, kills=20, longest_s=2.0, seed=2)
+
+
+@pytest.mark.slow
+def test_a_kill_costs_no_more_than_the_open_shards(tiny_model_path: str, tmp_path: Path) -> None:
+    data = Data(tmp_path, tiny_model_path, num_clips=40, num_frames=96)
+    shard_bytes = 3_000_000
+    run = data.start(f"cache.shard_bytes={shard_bytes}")
+    try:
+        while data.num_decoded < data.num_clips // 2:
+            assert run.process.poll() is None
+            time.sleep(0.02)
+        run.kill()
+        assert not run.await_workers_gone(GONE_AFTER_S)
+    finally:
+        run.end()
+    before = data.num_decoded
+    output = data.start(f"cache.shard_bytes={shard_bytes}").finish()
+    found = re.search(r"(\d+) decoded, (\d+) reused, 0 failed in", output)
+    assert found, output
+    decoded, reused = int(found[1]), int(found[2])
+    assert decoded + reused == data.num_clips
+    assert data.num_decoded == before + decoded
+    # For each of two workers: the clips of an open shard, and those on their way.
+    clips_per_shard = shard_bytes // (96 * 3 * 96 * 128) + 1
+    assert before - reused <= 2 * (clips_per_shard + JOBS_PER_WORKER)
+
+
+CLUSTER = """
+import sys
+from easyvideor1.preprocess.config import RayConfig
+from easyvideor1.preprocess.ray_session import ray_session
+
+with ray_session(RayConfig(), num_cpus=2):
+    import ray
+    print(ray.get_runtime_context().gcs_address, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_workers_on_a_cluster_go_with_their_driver_and_the_cluster_stays(
+    tiny_model_path: str, tmp_path: Path
+) -> None:
+    data = Data(tmp_path, tiny_model_path, num_clips=12, num_frames=240, height=240)
+    mark = uuid.uuid4().hex
+    cluster = subprocess.Popen(
+        [sys.executable, "-c", CLUSTER],
+        env={**os.environ, MARK: mark},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    runs: list[Run] = []
+    try:
+        assert cluster.stdout is not None
+        address = cluster.stdout.readline().strip()
+
+        def decoders() -> list[int]:
+            """Each is the child of one worker, wherever the driver is."""
+            return [pid for pid in marked(mark) if b"decode_child" in command_of(pid)]
+
+        runs.append(data.start(f"ray.address={address}"))
+        while data.num_decoded < 2:
+            assert runs[0].process.poll() is None
+            time.sleep(0.01)
+        assert decoders()
+        runs[0].kill()
+        deadline_s = time.monotonic() + GONE_AFTER_S
+        while decoders() and time.monotonic() < deadline_s:
+            time.sleep(0.1)
+        assert not decoders(), "workers outlive their driver"
+        runs.append(data.start(f"ray.address={address}"))
+        assert re.search(r"\d+ decoded, \d+ reused, 0 failed in", runs[1].finish())
+        assert cluster.poll() is None, "a cluster that was joined is left running"
+    finally:
+        for run in runs:
+            run.end()
+        cluster.communicate(timeout=60)
+    assert verify(data).startswith(f"{data.num_clips} clips in {data.cache} are intact")
 
 
 @pytest.mark.slow

@@ -4,15 +4,11 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from easyvideor1.preprocess import decode_counter
-from easyvideor1.schema.readers import write_samples
-from easyvideor1.schema.records import ProblemType, Sample
-from tests.media import video, write_video
 
 REPOSITORY = Path(__file__).parents[2]
 COMMAND = Path(sys.executable).with_name("evr-preprocess")
@@ -89,45 +85,3 @@ def test_a_mistake_is_answered_in_one_paragraph(overrides: str, without_heavy_im
     assert result.returncode == 2, result.stderr
     assert MISTAKES[overrides] in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1, result.stderr
-
-
-@pytest.mark.slow
-def test_a_killed_run_is_taken_up_where_its_shards_end(tmp_path: Path) -> None:
-    cache, counts, data = tmp_path / "cache", tmp_path / "counts", tmp_path / "train.jsonl"
-    num_clips, shard_bytes = 40, 3_000_000
-    write_samples(
-        data,
-        [
-            Sample(
-                id=f"s{i}",
-                problem="?",
-                answer="yes",
-                problem_type=ProblemType.open_ended,
-                media=(video(write_video(tmp_path / f"{i}.mp4", num_frames=96, seed=i)),),
-            )
-            for i in range(num_clips)
-        ],
-    )
-    arguments = ["data=files", f"data.train=[{data}]", f"cache.dir={cache}", "decode.workers=2"]
-    arguments += [f"cache.shard_bytes={shard_bytes}", "budget.video.fps=12"]
-    environment = {**os.environ, decode_counter.VARIABLE: str(counts)}
-    first = subprocess.Popen([str(COMMAND), *arguments], env=environment, cwd=REPOSITORY)
-    while decode_counter.total(counts) < num_clips // 2:
-        assert first.poll() is None
-        time.sleep(0.02)
-    first.kill()
-    first.wait()
-    time.sleep(10)  # what it had started ends by itself
-
-    before = decode_counter.total(counts)
-    second = run(*arguments, **{decode_counter.VARIABLE: str(counts)})
-    found = re.search(r"(\d+) decoded, (\d+) reused, 0 failed", second.stdout)
-    assert found, second.stderr
-    decoded, reused = int(found[1]), int(found[2])
-    assert decoded + reused == num_clips
-    assert decode_counter.total(counts) == before + decoded
-    # Lost: at most one open shard and two clips on their way, for each worker.
-    clips_per_shard = shard_bytes // (96 * 3 * 96 * 128) + 1
-    assert before - reused <= 2 * (clips_per_shard + 2)
-    assert not [path for path in cache.rglob(".writing*")]
-    assert run("job=verify", f"cache.dir={cache}").returncode == 0
