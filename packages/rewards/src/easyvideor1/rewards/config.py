@@ -180,7 +180,7 @@ class OverlongConfig:
 class RepetitionConfig:
     """Penalty of answers that repeat themselves: the share of n-grams that occurred before.
 
-    That of arXiv 2502.03373, appendix C.2, in its form for whole answers.
+    That of arXiv 2502.03373, appendix C.2, as Open-R1 computes it for whole answers.
     """
 
     weight: float = 0.0

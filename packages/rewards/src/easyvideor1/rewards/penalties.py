@@ -63,8 +63,9 @@ def overlong(num_tokens: int, config: OverlongConfig) -> float:
 def repetition(text: str, config: RepetitionConfig) -> float:
     """Minus the share of n-grams that occurred before in the text, times the weight.
 
-    share = 1 - (different n-grams) / (n-grams), as in arXiv 2502.03373, appendix C.2. Words are
-    what stands between white space, in lower case; a text of fewer than n words has no n-gram.
+    share = 1 - (different n-grams) / (n-grams), as Open-R1's `get_repetition_penalty_reward` has it
+    after arXiv 2502.03373, appendix C.2. Words are what stands between white space, in lower case;
+    a text of fewer than n words has no n-gram.
     """
     words = _TOKEN.findall(unicodedata.normalize("NFKC", text).lower())
     ngrams = list(zip(*(words[start:] for start in range(config.ngram)), strict=False))
