@@ -6,6 +6,7 @@ The workers write random clips in place of decoding, so that a test takes no tim
 import json
 import os
 import signal
+import sys
 import threading
 import time
 import uuid
@@ -181,6 +182,38 @@ def test_where_no_worker_can_live_the_run_ends(
     monkeypatch.setattr(dispatch, "MAX_DEATHS_IN_A_ROW", 3)
     with pytest.raises(UserError, match="3 decoding workers died one after another"):
         setting.run(jobs_of(*["kill always"] * 9), num_workers=1)
+
+
+class UnableWorker(RandomWorker):
+    def __init__(self, *arguments: Any):
+        raise ZeroDivisionError("a fault of ours")
+
+
+def test_a_worker_that_cannot_start_ends_the_run_with_its_reason(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "RandomWorker", UnableWorker)
+    with pytest.raises(RuntimeError, match=r"did not start: (.|\n)*a fault of ours"):
+        setting.run(jobs_of("plain"))
+
+
+def test_a_worker_that_dies_while_it_starts_is_replaced(
+    setting: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    marker = tmp_path / "marker"
+
+    def start_worker(drafts: Path) -> Any:
+        actor = setting_start(drafts)
+        if not marker.exists():
+            marker.touch()
+            ray.kill(actor)
+        return actor
+
+    setting_start = setting.start_worker
+    monkeypatch.setattr(setting, "start_worker", start_worker)
+    assert ends(setting.run(jobs_of(*["plain"] * 3), num_workers=1)) == {End.decoded: 3}
 
 
 def test_what_was_decoded_before_a_fault_is_sealed(setting: Setting) -> None:

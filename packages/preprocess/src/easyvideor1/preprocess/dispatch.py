@@ -10,7 +10,6 @@ import functools
 import math
 import shutil
 import time
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from typing import Any
 
 from easyvideor1.preprocess.cache_worker import ClipJob, Outcome
 from easyvideor1.preprocess.decode_progress import DecodeProgress
+from easyvideor1.preprocess.errors import LeaseLostError
 from easyvideor1.preprocess.frame_cache import FrameCache
 from easyvideor1.preprocess.geometry import MAX_ASPECT_RATIO
 from easyvideor1.preprocess.lease import RunLease
@@ -130,6 +130,8 @@ class Dispatcher:
                 self._seal_idle()
                 yield from self._receive()
                 self._look_at_others()
+        except LeaseLostError:
+            raise
         except BaseException:
             self._seal_in_time()
             raise
@@ -141,8 +143,7 @@ class Dispatcher:
         return bool(self._waiting or self._put_off or self._calls or unsealed)
 
     def _new_worker(self) -> _Worker:
-        drafts = self._lease.drafts / uuid.uuid4().hex[:8]
-        drafts.mkdir()
+        drafts = self._lease.new_drafts()
         worker = _Worker(actor=self._start_worker(drafts), drafts=drafts)
         self._calls[worker.actor.ready.remote()] = worker, None
         return worker
@@ -209,7 +210,7 @@ class Dispatcher:
         try:
             outcome: Outcome = ray.get(call)
         except RayActorError as error:
-            if not worker.has_started:
+            if error.actor_init_failed:
                 raise RuntimeError(f"a decoding worker did not start: {error}") from error
             yield from self._replace(worker)
             return
@@ -239,6 +240,8 @@ class Dispatcher:
 
     def _replace(self, worker: _Worker) -> Iterator[FinishedJob]:
         """Start a worker in place of a dead one, and send again what that one had not sealed."""
+        import ray
+
         self._deaths_in_a_row += 1
         if self._deaths_in_a_row >= MAX_DEATHS_IN_A_ROW:
             raise UserError(
@@ -247,6 +250,7 @@ class Dispatcher:
             )
         self._calls = {call: sent for call, sent in self._calls.items() if sent[0] is not worker}
         # Even if it lives on, out of reach, it can seal nothing without its folder.
+        ray.kill(worker.actor)
         shutil.rmtree(worker.drafts, ignore_errors=True)
         self._workers[self._workers.index(worker)] = self._new_worker()
         again = [finished.job for finished in worker.unsealed.values()]

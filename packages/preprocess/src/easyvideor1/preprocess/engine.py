@@ -11,8 +11,8 @@ import functools
 import math
 import os
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -185,12 +185,14 @@ def cache_all(parts: Parts, *, ray: RayConfig | None = None, progress: bool = Tr
         found = survey(parts, progress=progress)
         quarantine = Quarantine(config)
         quarantine.add(found.failures)
-        for finished in _decode_all(found.pending, parts, config, ray, progress):
-            ends.append(finished)
-            if finished.end is End.failed:
-                failure = found.failure(finished.job, finished.problem)
-                quarantine.add([failure])
-                found.failures.append(failure)
+        # Closed whatever happens here: the lease and the workers end with it.
+        with closing(_decode_all(found.pending, parts, config, ray, progress)) as outcomes:
+            for finished in outcomes:
+                ends.append(finished)
+                if finished.end is End.failed:
+                    failure = found.failure(finished.job, finished.problem)
+                    quarantine.add([failure])
+                    found.failures.append(failure)
     return CacheReport(
         samples=_num_samples(parts),
         reused=len(found.reused),
@@ -340,7 +342,7 @@ def _decode_all(
     config: CacheConfig,
     ray_config: RayConfig | None,
     progress: bool,
-) -> Iterator[FinishedJob]:
+) -> Generator[FinishedJob]:
     """Decode the jobs under a lease of our own; yields each with its end."""
     if not jobs:
         return

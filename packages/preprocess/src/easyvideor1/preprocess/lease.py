@@ -86,6 +86,19 @@ class RunLease:
         if not self._lease_file.exists():
             raise LeaseLostError(str(self.drafts))
 
+    def new_drafts(self) -> Path:
+        """A folder for the drafts of one worker; without it, that worker can seal nothing.
+
+        Raises:
+            LeaseLostError: if another run took over.
+        """
+        folder = self.drafts / uuid.uuid4().hex[:8]
+        try:
+            folder.mkdir()
+        except FileNotFoundError as error:
+            raise LeaseLostError(str(self.drafts)) from error
+        return folder
+
     def claim(self, key: str) -> bool:
         """Whether this run may decode the clip `key`, from now until it drops the claim.
 
