@@ -122,3 +122,9 @@ def test_the_gold_answer_scores_one(gold: Answer, metric: OcrMetric, ignore_punc
 def test_a_gold_answer_that_is_no_text_is_an_error(gold: Answer):
     with pytest.raises(GoldError, match=r"q1: answer: got .*, expected the text to read"):
         render_gold(question(gold))
+
+
+@pytest.mark.timeout(30)  # a pattern in quadratic time would take far longer
+def test_long_runs_of_white_space_are_read_in_linear_time():
+    for text in (" " * 200_000 + "x", "a" + "\n" * 200_000 + "b", "你" + " " * 200_000 + "好"):
+        assert text_accuracy(text, "Hello, world", OcrConfig()) == 0.0

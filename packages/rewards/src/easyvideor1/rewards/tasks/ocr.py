@@ -76,7 +76,7 @@ def _one_minus_error_rate(text: str, gold: str, by_character: bool) -> float:
 
 
 _UNSPACED = re.compile(f"[{UNSPACED}]")
-_SPACE_BESIDE = re.compile(rf"(?<=[{UNSPACED}])\s+|\s+(?=[{UNSPACED}])")
+_SPACE_BESIDE = re.compile(rf"(?<=[{UNSPACED}]) | (?=[{UNSPACED}])")
 _QUOTES = (
     ("```", "```"), ("**", "**"), ("`", "`"), ('"', '"'), ("'", "'"), ("“", "”"), ("‘", "’"),
     ("「", "」"), ("«", "»"),
@@ -90,7 +90,7 @@ def normalised(text: str, config: OcrConfig) -> str:
         text = text.casefold()
     if config.ignore_punctuation:
         text = "".join(sign for sign in text if unicodedata.category(sign)[0] != "P")
-    return " ".join(_SPACE_BESIDE.sub("", text).split())
+    return _SPACE_BESIDE.sub("", " ".join(text.split()))
 
 
 def _unquoted(text: str) -> str:
