@@ -175,6 +175,15 @@ def two_sizes(folder: Path) -> Path:
     return folder / "sizes.ts"
 
 
+def begins_midway(folder: Path) -> Path:
+    """Recorded from frame 5 on, of which nothing can be decoded before the key frame 12."""
+    path = write_numbered(folder / "midway.ts", *WITHOUT_B)
+    content, start = path.read_bytes(), packets_of(path)[5].pos
+    assert start is not None
+    path.write_bytes(content[: 3 * 188] + content[start:])  # the tables, then the frames
+    return path
+
+
 def joined(folder: Path) -> Path:
     """Two transport streams in one file, as `cat` joins them: the times begin again."""
     parts = [write_numbered(folder / f"{n}.ts", *WITHOUT_B, count=30) for n in range(2)]
@@ -372,6 +381,18 @@ FILES: dict[str, tuple[Callable[[Path], Path], Outcome | Refused]] = {
     ),
     # Containers
     "transport stream without an index": (encoded("plain.ts"), Outcome()),
+    "a transport stream that begins between key frames": (
+        begins_midway,
+        Outcome(
+            frames=11,
+            last_s=5.4,
+            number=lambda tenths: max(12, 5 + round(tenths)),
+            notes=(
+                "sampled frames that cannot be decoded: 2, at 0.00, 0.50 s",
+                "errors that FFmpeg reports",
+            ),
+        ),
+    ),
     "joined transport streams": (
         joined,
         Outcome(
