@@ -10,10 +10,14 @@ from typing import Any
 MAX_DIGITS = 20_000
 """Of a number within the expression, above or below the line."""
 MAX_NODES = 400
+MAX_DEPTH = 14
+"""Of nodes within each other; sympy's time can double with each level."""
 MAX_SYMBOLIC_POWER = 1_000
 """Of an exponent over a base with variables."""
+MAX_EXPANDED = 200
+"""Terms of a power of a sum when it is expanded."""
 MAX_TERMS = 2_000
-"""Of a power of a sum when it is expanded, or of a sum or product with numbers as limits."""
+"""Of a sum or product with numbers as limits."""
 
 _GROWING = ("factorial", "factorial2", "subfactorial", "gamma", "binomial", "FallingFactorial")
 
@@ -31,15 +35,17 @@ class _TooLargeError(Exception):
 
 
 def _nodes(expression: Any) -> Iterator[Any]:
-    waiting = [expression]
-    for count in range(MAX_NODES + 1):
+    waiting = [(expression, 1)]
+    for _ in range(MAX_NODES):
         if not waiting:
             return
-        node = waiting.pop()
+        node, depth = waiting.pop()
         yield node
-        waiting += node.flat() if hasattr(node, "flat") else getattr(node, "args", ())
-        if count == MAX_NODES:
-            raise _TooLargeError
+        below = node.flat() if hasattr(node, "flat") else getattr(node, "args", ())
+        waiting += [(inner, depth + 1) for inner in below]
+        if depth > MAX_DEPTH:
+            break
+    raise _TooLargeError
 
 
 def _is_small(node: Any) -> bool:
@@ -49,7 +55,7 @@ def _is_small(node: Any) -> bool:
         return all(_num_terms(limits) <= MAX_TERMS for limits in node.limits)
     if isinstance(node, sympy.Pow) and not _is_numeric(node.base) and _is_numeric(node.exp):
         power = _value(node.exp)
-        return power <= MAX_SYMBOLIC_POWER and _num_expanded(node.base, power) <= MAX_TERMS
+        return power <= MAX_SYMBOLIC_POWER and _num_expanded(node.base, power) <= MAX_EXPANDED
     return not _is_numeric(node) or _digits(node) <= MAX_DIGITS
 
 

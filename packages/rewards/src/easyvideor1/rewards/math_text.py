@@ -21,15 +21,24 @@ _PROSE = frozenset(
      "you", "it", "get", "gives", "not", "have", "has", "find", "found", "which", "that", "this",
      "know", "think", "with", "from", "as", "there", "be", "can", "must", "should", "let", "then"}
 )  # fmt: skip
+_COSTLY = {"^": 16, "_": 16, "|": 16, ":": 4, "\\int": 2, "\\sum": 2, "\\prod": 2, "\\lim": 2}
+"""How often each sign may occur: chains of them take the parser's or sympy's time exponentially."""
 _LARGE_BINOMIAL = re.compile(r"\\[dt]?binom[^\d]{0,9}\d{5}|\d{5}\s*\\choose")
 
 
 def is_expression(text: str) -> bool:
     """Whether `text` can be an expression: short, shallow, and no prose."""
-    if not 0 < len(text) <= MAX_CHARS or _depth(text) > MAX_DEPTH or _LARGE_BINOMIAL.search(text):
+    if not 0 < len(text) <= MAX_CHARS or is_costly(text):
         return False
     words = _WORD.findall(_TEXT_COMMAND.sub(" ", text))
     return len(words) <= MAX_WORDS and _PROSE.isdisjoint(word.casefold() for word in words)
+
+
+def is_costly(text: str) -> bool:
+    """Whether the parser or sympy may take seconds for `text`."""
+    if _depth(text) > MAX_DEPTH or _LARGE_BINOMIAL.search(text):
+        return True
+    return any(text.count(sign) > limit for sign, limit in _COSTLY.items())
 
 
 def _depth(text: str) -> int:

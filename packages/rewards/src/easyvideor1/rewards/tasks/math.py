@@ -14,13 +14,14 @@ and answers that are not quick are scored in processes with a deadline.
 
 import logging
 import re
+import warnings
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
 from easyvideor1.rewards.config import RewardConfig
 from easyvideor1.rewards.expression_size import is_bounded
-from easyvideor1.rewards.math_text import bare, is_expression, to_latex
+from easyvideor1.rewards.math_text import bare, is_costly, is_expression, to_latex
 from easyvideor1.rewards.reading import AnswerText, NoAnswer, out_of_json, read_answer, stated
 from easyvideor1.rewards.registry import GoldError, Task, register_task
 from easyvideor1.rewards.units import Unit, split_unit
@@ -160,6 +161,8 @@ def _parse(text: str) -> Any:
     if not is_expression(text):
         return None
     latex = to_latex(text)
+    if is_costly(latex):
+        return None
     parsed = library.parse(
         f"${latex[:-1]}$%" if latex.endswith("%") else f"${latex}$",
         [library.LatexExtractionConfig()],
@@ -183,6 +186,8 @@ def _is_to_work_out(expression: Any) -> bool:
 def _library() -> Any:
     # It warns once that its timeouts are off; each failed comparison it logs is a wrong answer.
     logging.getLogger("math_verify").setLevel(logging.ERROR)
+    # Of what its parser does with odd texts.
+    warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"sympy|latex2sympy2")
     import math_verify
 
     return math_verify
