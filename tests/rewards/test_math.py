@@ -90,6 +90,7 @@ def test_equal_answers_are_right(gold: Answer, text: str):
         ([[1, 2], [3, 4]], "[[1,2],[4,3]]"), ("2x+1", "3x+1"), ("50", "5%"), ("1000", "1,00"),
         ("1/2", r"\int_0^1 x dx"), ("55", r"\sum_{i=1}^{10} i"), ("5", "5 or 6"), ("5", "x"),
         ("x > 3", "x < 3"), ("2^{100000}", "2^{100001}"), ("5", "5, 6"), ("5", "yes"),
+        ("11/2", "1 1/2"), ("1 1/2", "11/2"),
     ],
 )  # fmt: skip
 def test_other_answers_are_wrong(gold: Answer, text: str):
@@ -103,7 +104,8 @@ def test_other_answers_are_wrong(gold: Answer, text: str):
         r"\binom{100000000}{50000000}", "(" * 140 + "1" + ")" * 140, "{" * 300, "1+" * 200 + "1",
         r"\frac{", "((5!)!)!", "2^{-10^{10}}", "(x+y+z+1)^{60}", "x^{100000}", "\\", "[[1,2],[3]]",
         ":".join(["12"] * 24), "/".join(["12"] * 24), "^".join([r"\pi"] * 24), "(x+1)^{1000}",
-        r"\int " * 9 + "x", r"\prod_{i=1}^{100000} i", r"\lim_{x\to 0}\frac{\sin x}{x}", r"\frac{d}{dx}x^2",
+        r"\int " * 9 + "x", r"\prod_{i=1}^{100000} i", r"\lim_{x\to 0}\frac{\sin x}{x}",
+        r"\frac{d}{dx}x^2",
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_or_computed_is_no_answer(text: str):

@@ -130,7 +130,10 @@ def _equal_at_sight(text: str, gold: str) -> bool | None:
 
 
 def _same_text(text: str, gold: str) -> bool:
-    return text == gold or "".join(text.split()) == "".join(gold.split())
+    return text == gold or _SPACE.sub("", text) == _SPACE.sub("", gold)
+
+
+_SPACE = re.compile(r"(?<!\d)\s+|\s+(?!\d)")  # but that of 1 1/2
 
 
 def _verify(gold: str, text: str, unit: Unit | None = None, gold_unit: Unit | None = None) -> bool:
