@@ -12,6 +12,7 @@ from easyvideor1.rewards import (
     RewardConfig,
     ScorerUnavailableError,
     batch,
+    check_scoring,
     count_statuses,
     fork_server,
     registry,
@@ -19,6 +20,7 @@ from easyvideor1.rewards import (
     score_many,
     workers,
 )
+from easyvideor1.rewards.config import OpenEndedConfig, OpenEndedMetric
 from easyvideor1.rewards.tasks.open_ended import OpenEnded
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import ProblemType, Sample, ScoreStatus
@@ -133,6 +135,18 @@ def test_a_task_may_refuse_to_score_here(monkeypatch: pytest.MonkeyPatch):
     assert score_many([(QUICK, "B")])[0].parts["accuracy"] == 1.0
     with pytest.raises(UserError, match="no sandbox here"):
         score_many([(QUICK, "B"), essay(10)])
+    check_scoring([ProblemType.boolean])
+    with pytest.raises(UserError, match="no sandbox here"):
+        check_scoring([ProblemType.boolean, ProblemType.open_ended])
+
+
+def test_settings_of_a_judge_are_checked_before_anything_is_scored():
+    judged = RewardConfig(open_ended=OpenEndedConfig(metric=OpenEndedMetric.judge))
+    with pytest.raises(UserError, match=r"reward\.judge\.base_url is not set"):
+        check_scoring([ProblemType.open_ended], judged)
+    check_scoring([ProblemType.boolean], judged)
+    with pytest.raises(UserError, match="there is no file"):
+        check_scoring([ProblemType.boolean], RewardConfig(function="no.py:main"))
 
 
 def test_what_is_not_there_while_scoring_is_a_status(monkeypatch: pytest.MonkeyPatch):

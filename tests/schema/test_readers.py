@@ -21,6 +21,7 @@ from easyvideor1.schema.arrow import to_arrow
 from easyvideor1.schema.errors import DataError, UserError
 from easyvideor1.schema.readers import SampleTable, missing_media, read_samples, write_samples
 from easyvideor1.schema.records import Media, MediaKind, ProblemType, Sample, Score, Trajectory
+from easyvideor1.schema.table import problem_types_of
 
 
 def row(number: int, **changes: Any) -> dict[str, Any]:
@@ -556,3 +557,17 @@ def test_reading_samples_imports_no_engine():
         "assert not heavy - {'numpy'}, heavy"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_the_problem_types_of_a_table_are_those_of_its_rows(tmp_path: Path):
+    kinds = [ProblemType.boolean, ProblemType.numerical, ProblemType.boolean]
+    samples = [
+        Sample(id=str(number), problem="?", answer=1, problem_type=kind)
+        for number, kind in enumerate(kinds)
+    ]
+    write_samples(tmp_path / "a.arrow", samples)
+    table = read_samples(tmp_path / "a.arrow", cache_dir=tmp_path / "cache")
+    for these in (table, samples):
+        assert problem_types_of(these) == {ProblemType.boolean, ProblemType.numerical}
+        assert problem_types_of(these[::2]) == {ProblemType.boolean}
+        assert problem_types_of(these[:0]) == set()

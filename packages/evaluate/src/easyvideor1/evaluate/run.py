@@ -21,6 +21,7 @@ from easyvideor1.schema.conf import resolve_output
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.readers import missing_media
 from easyvideor1.schema.records import Prediction, PredictionStatus, Sample, Score
+from easyvideor1.schema.table import problem_types_of
 
 if TYPE_CHECKING:
     from easyvideor1.evaluate.metrics import Outcome
@@ -112,7 +113,10 @@ def _refuse_without_media(benchmark: Opened) -> None:
 
 def _evaluate(config: EvaluateConfig, opened: Sequence[Opened]) -> list[dict[str, Any]]:
     from easyvideor1.evaluate import fast_start
+    from easyvideor1.rewards import check_scoring
 
+    for benchmark in opened:
+        check_scoring(problem_types_of(benchmark.samples), config.reward)
     if config.job is Job.run:
         fast_start.begin()
     model_path = ensure_model(config.model)

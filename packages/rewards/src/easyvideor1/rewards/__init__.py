@@ -4,7 +4,7 @@
 batch under deadlines. Tasks are in `tasks/`, one file each. No torch, ray, vllm or transformers.
 """
 
-from easyvideor1.rewards.batch import count_statuses, score_many
+from easyvideor1.rewards.batch import check_scoring, count_statuses, score_many
 from easyvideor1.rewards.config import RewardConfig
 from easyvideor1.rewards.reading import AnswerText, NoAnswer
 from easyvideor1.rewards.registry import (
@@ -24,6 +24,7 @@ __all__ = [
     "RewardConfig",
     "ScorerUnavailableError",
     "Task",
+    "check_scoring",
     "count_statuses",
     "extract",
     "instruction",

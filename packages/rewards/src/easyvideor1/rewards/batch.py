@@ -15,7 +15,14 @@ from easyvideor1.rewards import plugins
 from easyvideor1.rewards.config import RewardConfig
 from easyvideor1.rewards.judge import NoVerdictError, Ruling, judge_of
 from easyvideor1.rewards.penalties import penalties, require_num_tokens
-from easyvideor1.rewards.registry import ScorerUnavailableError, Task, installed_tasks, task_of
+from easyvideor1.rewards.registry import (
+    ScorerUnavailableError,
+    Task,
+    installed_tasks,
+    registered_types,
+    task_of,
+    task_of_type,
+)
 from easyvideor1.rewards.scoring import (
     DEFAULT,
     Extracted,
@@ -69,6 +76,31 @@ def score_many(
     ]
 
 
+_checked: set[tuple[ProblemType, str]] = set()
+
+
+def check_scoring(problem_types: Iterable[ProblemType], config: RewardConfig = DEFAULT) -> None:
+    """Let each task say, once, that its answers cannot be scored here.
+
+    Called before the first answer of a type is scored, and by commands before they start anything.
+
+    Raises:
+        UserError: a sandbox, a program or a setting is missing.
+    """
+    if config.function is not None:
+        plugins.load_function(config.function)
+        return
+    installed_tasks()
+    for problem_type in sorted(set(problem_types) & set(registered_types())):
+        task = task_of_type(problem_type)
+        if type(task).check is Task.check:
+            continue
+        key = problem_type, repr(config)
+        if key not in _checked:
+            task.check(config)
+            _checked.add(key)
+
+
 def count_statuses(scores: Iterable[Score]) -> dict[str, int]:
     """How many scores have each status; all statuses are listed."""
     counts = Counter(score.status for score in scores)
@@ -101,7 +133,7 @@ def _score_by_tasks(items: Sequence[Item], config: RewardConfig) -> list[Score]:
     routes: dict[_Route, list[int]] = defaultdict(list)
     for place, (sample, text) in enumerate(items):
         routes[_route(sample, text, config)].append(place)
-    _check(items, config)
+    check_scoring({sample.problem_type for sample, _ in items}, config)
     if routes[_Route.judge]:
         judge_of(config.judge)  # says what is not set before anything is scored
     scores: dict[int, Score] = {}
@@ -135,25 +167,6 @@ def _route(sample: Sample, text: str, config: RewardConfig) -> _Route:
         return _Route.here if task.is_quick(text, sample, config) else _Route.worker
     except Exception:
         return _Route.here  # scoring it raises too, and `_score_here` makes a status of that
-
-
-_checked: set[tuple[ProblemType, str]] = set()
-
-
-def _check(items: Sequence[Item], config: RewardConfig) -> None:
-    """Let each task say, once, that its answers cannot be scored here."""
-    installed_tasks()
-    for problem_type, sample in {sample.problem_type: sample for sample, _ in items}.items():
-        try:
-            task = task_of(sample)
-        except Exception:
-            continue  # a type without a task: a status for each answer
-        if type(task).check is Task.check:
-            continue
-        key = problem_type, repr(config)
-        if key not in _checked:
-            task.check(config)
-            _checked.add(key)
 
 
 # --- in this process ----------------------------------------------------------------------------

@@ -179,6 +179,16 @@ def task_of(sample: Sample) -> Task[Any]:
     return task
 
 
+def task_of_type(problem_type: ProblemType) -> Task[Any]:
+    """The task of a registered type.
+
+    Raises:
+        KeyError: the type is not registered.
+    """
+    installed_tasks()
+    return _TASKS[problem_type]
+
+
 def all_tasks() -> list[Task[Any]]:
     """The tasks of all problem types."""
     installed_tasks()

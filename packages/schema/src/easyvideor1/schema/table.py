@@ -18,7 +18,7 @@ import pyarrow as pa
 from easyvideor1.schema.arrow import check_schema, from_row
 from easyvideor1.schema.errors import DataError, UserError
 from easyvideor1.schema.formats import EXTRACTED
-from easyvideor1.schema.records import Media, Sample
+from easyvideor1.schema.records import Media, ProblemType, Sample
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,6 +125,14 @@ class SampleTable(Sequence[Sample]):
         first = self._ends[index] - batch.num_rows
         sample = from_row(Sample, batch.slice(row - first, 1).to_pylist()[0])
         return replace(sample, media=tuple(_located(medium, part) for medium in sample.media))
+
+
+def problem_types_of(samples: Sequence[Sample]) -> set[ProblemType]:
+    """Types of all samples; of a table, without building the records."""
+    if not isinstance(samples, SampleTable):
+        return {sample.problem_type for sample in samples}
+    types = samples.compute(lambda batch: {"problem_type": batch.column("problem_type")})
+    return {ProblemType(name) for name in types.column("problem_type").unique().to_pylist()}
 
 
 def _reopen(parts: Sequence[Part], rows: Sequence[int], skipped: list[DataError]) -> SampleTable:

@@ -11,6 +11,7 @@ from easyvideor1.schema.cli import run_command
 from easyvideor1.schema.conf import resolve_output
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import Sample
+from easyvideor1.schema.table import problem_types_of
 from easyvideor1.train.config import TrainConfig, register
 from easyvideor1.train.run_folder import RunFolder
 
@@ -31,7 +32,11 @@ def main() -> None:
 
 def run(config: TrainConfig) -> float | None:
     """One training run, from wherever its folder says it stands."""
+    from easyvideor1.rewards import check_scoring
+
     datasets = read_data(config)
+    problem_types = problem_types_of(datasets.train) | problem_types_of(datasets.validation)
+    check_scoring(problem_types, config.reward)
     config = with_model(config)
     folder = RunFolder(resolve_output(config.output_dir))
     start = folder.starting_point(config)

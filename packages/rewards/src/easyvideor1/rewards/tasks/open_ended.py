@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from easyvideor1.rewards.config import OpenEndedMetric, RewardConfig
-from easyvideor1.rewards.judge import Grade, Request
+from easyvideor1.rewards.judge import Grade, Request, judge_of
 from easyvideor1.rewards.reading import AnswerText, NoAnswer
 from easyvideor1.rewards.registry import GoldError, Task, register_task
 from easyvideor1.rewards.scripts import UNSPACED
@@ -70,6 +70,10 @@ class OpenEnded(Task[str]):
         if config.open_ended.metric == OpenEndedMetric.chrf:
             return num_chars + num_gold <= QUICK_CHARS
         return num_chars * num_gold <= QUICK_PRODUCT
+
+    def check(self, config: RewardConfig) -> None:
+        if config.open_ended.metric is OpenEndedMetric.judge:
+            judge_of(config.judge)
 
     def needs_judge(self, sample: Sample, config: RewardConfig) -> bool:
         return config.open_ended.metric == OpenEndedMetric.judge

@@ -11,7 +11,7 @@ import unicodedata
 from enum import Enum, auto
 
 from easyvideor1.rewards.config import PreferenceMode, RewardConfig
-from easyvideor1.rewards.judge import Grade, Pair, Request
+from easyvideor1.rewards.judge import Grade, Pair, Request, judge_of
 from easyvideor1.rewards.reading import AnswerText, NoAnswer, stated, unwrap
 from easyvideor1.rewards.registry import GoldError, Task, register_task
 from easyvideor1.schema.records import ProblemType, Sample
@@ -65,6 +65,10 @@ class Preference(Task[str]):
     def check_gold(self, sample: Sample, config: RewardConfig) -> None:
         if _kind(sample, config) is _Kind.label:
             _gold_label(sample)
+
+    def check(self, config: RewardConfig) -> None:
+        if config.preference.mode is PreferenceMode.judge:
+            judge_of(config.judge)
 
     def needs_judge(self, sample: Sample, config: RewardConfig) -> bool:
         return _kind(sample, config) is not _Kind.label
