@@ -24,7 +24,7 @@ from easyvideor1.schema.records import ProblemType, Sample, Score, ScoreStatus
 from tests.rewards.fuzz_texts import choose, sample_of, text_for
 
 SHARES = {
-    ProblemType.code: 0.001,
+    ProblemType.code: 0.005,
     ProblemType.svg_code: 0.02,
     ProblemType.html_code: 0.02,
     ProblemType.math: 0.05,
