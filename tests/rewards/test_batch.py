@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -104,13 +105,42 @@ def test_what_tasks_import_does_not_count_against_a_deadline():
         [sys.executable, __file__], capture_output=True, text=True, timeout=120, check=True
     )
     assert done.stdout.split() == ["ok", "timeout", "ok", "multiprocessing's", "server:", "None"]
-    deadline = time.monotonic() + 30
-    while has_server(done.stderr) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert not has_server(done.stderr)
+    wait_for(lambda: not is_alive(done.stderr), 30)
 
 
-def has_server(pid: str) -> bool:
+HANG = """
+import os
+from pathlib import Path
+
+REWARD_TYPE = "sequential"
+
+def main(reward_input):
+    Path(reward_input["response"]).write_text(str(os.getpid()))
+    10 ** 10**10  # lets no other thread run, for hours
+"""
+
+
+def test_workers_end_with_the_process_that_was_killed(tmp_path: Path):
+    (tmp_path / "hang.py").write_text(HANG)
+    pid_file = tmp_path / "pid"
+    command = [sys.executable, __file__, str(tmp_path / "hang.py"), str(pid_file)]
+    user = subprocess.Popen(command)
+    wait_for(lambda: pid_file.exists() and pid_file.read_text() != "", 120)
+    worker = pid_file.read_text()
+    assert is_alive(worker)
+    user.kill()
+    user.wait()
+    wait_for(lambda: not is_alive(worker), 30)
+
+
+def wait_for(condition: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def is_alive(pid: str) -> bool:
     return Path(f"/proc/{int(pid)}").exists()
 
 
@@ -170,4 +200,7 @@ def test_a_scorer_that_raises_is_an_error_with_its_reason(monkeypatch: pytest.Mo
 
 
 if __name__ == "__main__":
-    first_scores()
+    if len(sys.argv) == 1:
+        first_scores()
+    else:
+        score_many([(QUICK, sys.argv[2])], RewardConfig(function=sys.argv[1], deadline_s=600))

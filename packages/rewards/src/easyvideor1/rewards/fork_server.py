@@ -4,10 +4,21 @@
 may have filled with vLLM; ours runs beside it. Used by `workers`.
 """
 
+import fcntl
 import io
 import os
+import signal
 from collections.abc import Sequence
-from multiprocessing import context, forkserver, popen_forkserver, process, reduction, spawn, util
+from multiprocessing import (
+    connection,
+    context,
+    forkserver,
+    popen_forkserver,
+    process,
+    reduction,
+    spawn,
+    util,
+)
 from multiprocessing.context import BaseContext
 from typing import Any
 
@@ -21,6 +32,22 @@ def fork_context(preload: Sequence[str]) -> BaseContext:
     """
     _SERVER.set_forkserver_preload(list(preload))
     return _Context()
+
+
+def end_with_parent() -> None:
+    """Have the kernel end this worker when the process that uses it is gone, however it ended.
+
+    Deadlines are kept there, so that a worker that computes for ever would otherwise stay. No
+    thread could do it: a computation in C may never let another one run.
+    """
+    parent = process.parent_process()
+    assert parent is not None
+    pipe = parent.sentinel  # the other end closes with that process
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)
+    if connection.wait([pipe], timeout=0):  # it was gone before the signal was asked for
+        os._exit(1)
 
 
 class _Popen(popen_forkserver.Popen):

@@ -13,7 +13,7 @@ from typing import Any
 
 from pebble import ProcessExpired, ProcessPool
 
-from easyvideor1.rewards.fork_server import fork_context
+from easyvideor1.rewards.fork_server import end_with_parent, fork_context
 from easyvideor1.rewards.registry import all_tasks
 from easyvideor1.rewards.scoring import failure
 from easyvideor1.schema.records import Sample, Score, ScoreStatus
@@ -85,9 +85,14 @@ def pool(workers: int) -> ProcessPool:
     with _pools_lock:
         if workers not in _pools:
             context = fork_context([PRELOADED])
-            _pools[workers] = ProcessPool(workers, context=context, initializer=load_tasks)
+            _pools[workers] = ProcessPool(workers, context=context, initializer=_begin)
             atexit.register(_close, _pools[workers])
         return _pools[workers]
+
+
+def _begin() -> None:
+    end_with_parent()
+    load_tasks()
 
 
 def load_tasks() -> None:
