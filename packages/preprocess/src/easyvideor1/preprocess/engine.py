@@ -67,7 +67,7 @@ class CacheReport:
     elsewhere: int = 0
     """Decoded by another run at the same time."""
     repaired: int = 0
-    """Of those this run decoded: the source was damaged and gave frames all the same."""
+    """Of those this run decoded: their metadata say what is unusual or damaged in the source."""
     failures: tuple[Failure, ...]
     """Decoded in vain, now or earlier, and missing files."""
     seconds: float
@@ -89,7 +89,7 @@ class CacheReport:
     def __str__(self) -> str:
         notes = [
             f"{self.elsewhere} decoded by another run" if self.elsewhere else "",
-            f"{self.repaired} from damaged sources" if self.repaired else "",
+            f"{self.repaired} from unusual or damaged sources" if self.repaired else "",
         ]
         more = "".join(f", {note}" for note in notes if note)
         return (
