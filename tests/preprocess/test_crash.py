@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from easyvideor1.preprocess.cache import open_cache
+from easyvideor1.preprocess.config import CacheConfig
 from easyvideor1.preprocess.dispatch import JOBS_PER_WORKER
 from easyvideor1.preprocess.lease import LEASE_S
 from easyvideor1.preprocess.process_identity import ProcessIdentity
@@ -103,7 +105,8 @@ def kill_at(run: Run, data: Data, rng: random.Random, *, longest_s: float) -> bo
     return not ended
 
 
-def kill_again_and_again(data: Data, *, kills: int, longest_s: float, seed: int) -> None:
+def kill_again_and_again(data: Data, *, kills: int, longest_s: float, seed: int) -> int:
+    """Returns how many clips had survived when the last run began."""
     rng = random.Random(seed)
     watch = SealWatch(data.cache)
     watch.start()
@@ -117,6 +120,7 @@ def kill_again_and_again(data: Data, *, kills: int, longest_s: float, seed: int)
             assert kill_at(run, data, rng, longest_s=longest_s), run.process.stdout.read()
             if not (number + 1) % 2:
                 assert not run.await_workers_gone(GONE_AFTER_S), "workers outlive their driver"
+        sealed = len(open_cache(CacheConfig(dir=str(data.cache))).keys())
         last = data.start("cache.shard_bytes=1500000")
         runs.append(last)
         output = last.finish()
@@ -126,13 +130,14 @@ def kill_again_and_again(data: Data, *, kills: int, longest_s: float, seed: int)
             run.end()
     found = re.search(r"(\d+) decoded, (\d+) reused, 0 failed in", output)
     assert found and int(found[1]) + int(found[2]) == data.num_clips, output
-    assert int(found[2]) > 0, "nothing survived a kill"
+    assert int(found[2]) == sealed, "what was sealed is not decoded again"
     assert not watch.sealed_too_late()
     assert verify(data).startswith(f"{data.num_clips} clips in {data.cache} are intact")
     assert not list((data.cache / "runs").iterdir())
     assert not list((data.cache / "claims").iterdir())
     killed = {run.process.pid for run in runs}
     assert not killed & set(map(owner_of, FOLDERS.glob("evr-ray-*"))), "a Ray's folder stayed"
+    return sealed
 
 
 def owner_of(folder: Path) -> int | None:
@@ -154,7 +159,8 @@ def test_a_run_killed_at_twenty_moments_is_completed_by_the_next(
     tiny_model_path: str, tmp_path: Path
 ) -> None:
     data = Data(tmp_path, tiny_model_path, num_clips=60, num_frames=240, height=360)
-    kill_again_and_again(data, kills=20, longest_s=2.0, seed=2)
+    survived = kill_again_and_again(data, kills=20, longest_s=2.0, seed=2)
+    assert survived > 0, "nothing survived a kill"
 
 
 @pytest.mark.slow
