@@ -141,12 +141,12 @@ def command_of(pid: int) -> bytes:
         return b""
 
 
-def verify(data: Data) -> str:
+def verify(data: Data, *overrides: str) -> str:
     """The output of `job=verify`, which must end well."""
     done = subprocess.run(
         [
             *(sys.executable, "-m", "easyvideor1.preprocess.cli"),
-            *("job=verify", f"cache.dir={data.cache}"),
+            *("job=verify", f"cache.dir={data.cache}", *overrides),
         ],
         capture_output=True,
         text=True,

