@@ -15,6 +15,7 @@ from easyvideor1.schema.budget import Budgets, FrameBudget
 from easyvideor1.schema.readers import read_samples
 from easyvideor1.schema.records import Sample
 from easyvideor1.train.config import AlgorithmConfig, LearnerConfig, OptimizerConfig
+from easyvideor1.train.inputs import Prompter
 from easyvideor1.train.interfaces import TrainExample
 from easyvideor1.train.learner import RankLearner
 from easyvideor1.train.offline import OfflineReader
@@ -53,11 +54,11 @@ def learned(engine: LiveEngine, store: ClipStore, samples: list[Sample]) -> Rank
         family=family,
         clip_store=store,
     )
+    prompter = Prompter(family=family, store=store, reward=RewardConfig(), skip_bad=False)
     examples = [
         TrainExample(
-            sample=sample,
+            prompt=prompter(sample),
             completion=chosen.completion,
-            prompt_token_ids=family.prompt_token_ids(sample, instruction(sample)),
             advantage=1.0,
         )
         for sample in samples

@@ -15,7 +15,7 @@ import torch
 from easyvideor1.preprocess.clip import Clip
 from easyvideor1.preprocess.families import FamilyAdapter, check_family, load_family
 from easyvideor1.preprocess.families.base import ModelInputError, TokenBlock
-from easyvideor1.preprocess.families.mrope import mrope_positions
+from easyvideor1.preprocess.families.mrope import Grid, mrope_positions
 from easyvideor1.preprocess.families.qwen3_vl import Qwen3VLFamily
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import MediaKind, ProblemType
@@ -122,7 +122,7 @@ def test_positions_are_those_of_transformers(
 
 def test_positions_of_a_video_worked_by_hand() -> None:
     """Two text tokens, a 1x2 grid, one text token, a 1x2 grid, two text tokens."""
-    positions = mrope_positions([2, (1, 1, 2), 1, (1, 1, 2), 2])
+    positions = mrope_positions([2, Grid(1, 1, 2), 1, Grid(1, 1, 2), 2])
     assert positions.tolist() == [
         [0, 1, 2, 2, 4, 5, 5, 7, 8],
         [0, 1, 2, 2, 4, 5, 5, 7, 8],
@@ -131,7 +131,7 @@ def test_positions_of_a_video_worked_by_hand() -> None:
 
 
 def test_an_answer_continues_after_the_largest_position(family: FamilyAdapter) -> None:
-    prompt = mrope_positions([2, (1, 2, 4)])
+    prompt = mrope_positions([2, Grid(1, 2, 4)])
     assert prompt.max() == 5
     assert family.position_ids_after(prompt, 3).tolist() == [[6, 7, 8]] * 3
 
@@ -171,7 +171,7 @@ def test_media_stand_where_the_problem_places_them(family: FamilyAdapter) -> Non
     )
     # The n-th of its kind, although the sample names the video first.
     grids = [block.grid for block in family._expand(prompt, clips) if block.grid]
-    assert grids == [(1, 2, 2), (1, 2, 3), (1, 2, 3)]
+    assert grids == [Grid(1, 2, 2), Grid(1, 2, 3), Grid(1, 2, 3)]
 
 
 def test_text_that_reads_like_a_control_token_stays_text(family: FamilyAdapter) -> None:
@@ -317,7 +317,7 @@ def test_ids_without_a_token_are_forbidden(processor_folder: Path) -> None:
 
 def test_another_family_is_refused_with_the_known_ones(processor_folder: Path) -> None:
     edit_json(processor_folder / "config.json", lambda c: c.update(model_type="llava"))
-    with pytest.raises(UserError, match=r"'llava', which has no adapter; known: qwen3_vl"):
+    with pytest.raises(UserError, match=r"'llava', which has no adapter; known: qwen2_5_vl, "):
         check_family(str(processor_folder))
 
 

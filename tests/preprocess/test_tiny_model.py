@@ -61,5 +61,5 @@ def test_a_path_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
 
 
 def test_an_unknown_family_names_the_known(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no tiny model of family 'gpt2'; known: qwen3_vl"):
+    with pytest.raises(UserError, match="no tiny model of family 'gpt2'; known: qwen2_5_vl, "):
         tiny.build(TinyModelConfig(family="gpt2"), tmp_path / "x")

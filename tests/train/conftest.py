@@ -112,9 +112,9 @@ class TablePolicy:
     def update(self, examples: Sequence[TrainExample], objective: str = "policy"):
         self.updates.append((objective, list(examples)))
         for example in examples:
-            row = self.logits.setdefault(example.sample.id, np.zeros(len(ANSWERS)))
+            row = self.logits.setdefault(example.prompt.sample.id, np.zeros(len(ANSWERS)))
             one = np.eye(len(ANSWERS))[ANSWERS.index(example.completion.text)]
-            gradient = one - self.probabilities(self.logits, example.sample.id)
+            gradient = one - self.probabilities(self.logits, example.prompt.sample.id)
             row += self.lr * example.advantage * gradient / len(examples)
         return {"learner/loss": 0.0}
 
@@ -164,7 +164,7 @@ def make_sample(index: int, *, offline: Sequence[str] = (), answer: Any = None) 
 
 
 def make_prompt(sample: Sample) -> Prompt:
-    return Prompt(sample=sample, token_ids=[1, 2, 3], num_tokens=3)
+    return Prompt(sample=sample, token_ids=[1, 2, 3], num_tokens=3, num_patches=0)
 
 
 def make_reader(**changes: Any) -> OfflineReader:

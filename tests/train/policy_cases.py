@@ -14,7 +14,7 @@ from easyvideor1.preprocess.families.base import FamilyAdapter
 from easyvideor1.preprocess.families.tiny import build
 from easyvideor1.schema.records import Completion, Sample, Segment, Source
 from easyvideor1.train.config import AlgorithmConfig, LearnerConfig, OptimizerConfig
-from easyvideor1.train.interfaces import Objective, TrainExample
+from easyvideor1.train.interfaces import Objective, Prompt, TrainExample
 from easyvideor1.train.learner import RankLearner
 from tests.clips import image, sample_about, video
 
@@ -83,6 +83,16 @@ def plain_inputs(family: FamilyAdapter, name: str) -> dict[str, torch.Tensor]:
     } | media
 
 
+def prompt_about(family: FamilyAdapter, about: Sample, clips: list[Clip]) -> Prompt:
+    token_ids = family.prompt_token_ids(about, INSTRUCTION)
+    return Prompt(
+        sample=about,
+        token_ids=token_ids,
+        num_tokens=family.num_prompt_tokens(token_ids, clips),
+        num_patches=family.num_patches(clips),
+    )
+
+
 def answer_ids(family: FamilyAdapter, num_tokens: int, seed: int) -> list[int]:
     """Random tokens that a policy may sample, with its end token last."""
     allowed = sorted(set(range(len(family.tokenizer))) - set(family.forbidden_token_ids))
@@ -105,9 +115,8 @@ def example(
         token_ids=tuple(token_ids), logprobs=None if logprobs is None else tuple(logprobs)
     )
     return TrainExample(
-        sample=about,
+        prompt=prompt_about(family, about, CLIPS[name]),
         completion=Completion(segments=(segment,), text="", finish_reason="stop", source=source),
-        prompt_token_ids=family.prompt_token_ids(about, INSTRUCTION),
         advantage=advantage,
         token_weights=token_weights,
     )

@@ -49,7 +49,7 @@ def test_a_state_of_other_files_is_refused(table, samples):
 def test_prompts_that_are_too_long_are_dropped_and_counted_once(table, samples):
     def prompt_of(sample):
         length = 11 if sample.id == "s3" else 10
-        return Prompt(sample=sample, token_ids=[1], num_tokens=length)
+        return Prompt(sample=sample, token_ids=[1], num_tokens=length, num_patches=0)
 
     data = open_data(table, samples, prompt_of=prompt_of)
     taken = ids(data.take(33))
@@ -77,7 +77,7 @@ def test_samples_outside_the_selection_are_passed_over_uncounted(table, samples)
 
 def test_an_epoch_without_a_usable_sample_ends_with_the_reasons(table, samples):
     def prompt_of(sample):
-        return Prompt(sample=sample, token_ids=[1], num_tokens=99)
+        return Prompt(sample=sample, token_ids=[1], num_tokens=99, num_patches=0)
 
     with pytest.raises(UserError, match="no usable sample among 12 \\(12 prompt_too_long"):
         open_data(table, samples, prompt_of=prompt_of).take(1)

@@ -267,7 +267,7 @@ def test_a_share_holds_whole_groups_and_every_example_once(family):
     examples = all_groups(family)
     shares = divide(examples, 2)
     assert sorted(id(e) for share in shares for e in share) == sorted(id(e) for e in examples)
-    names = [{e.sample.id for e in share} for share in shares]
+    names = [{e.prompt.sample.id for e in share} for share in shares]
     assert not names[0] & names[1]
     assert abs(len(shares[0]) - len(shares[1])) <= 3
     assert divide(examples[:1], 2) == [[examples[0]], []]

@@ -33,8 +33,8 @@ def test_mixed_groups_reach_the_update_with_their_source(table, samples, tmp_pat
     for _, examples in run.policy.updates:
         assert len(examples) == 16  # 4 prompts, groups of 4
         offline = [e for e in examples if e.completion.source is Source.offline]
-        with_one = {e.sample.id for e in examples if e.sample.offline}
-        assert {e.sample.id for e in offline} == with_one
+        with_one = {e.prompt.sample.id for e in examples if e.prompt.sample.offline}
+        assert {e.prompt.sample.id for e in offline} == with_one
         assert all(e.completion.token_ids[-1] == table.END for e in offline)
     shares = run.tracker.of("offline/share")
     assert all(0 < share < 1 for share in shares.values())

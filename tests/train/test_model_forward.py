@@ -34,9 +34,9 @@ def plain_model(sharp_model_path: Path):
 
 def plain_logits(model, family, one: TrainExample) -> torch.Tensor:
     """[answer, vocabulary] from transformers' own processor, positions and forward."""
-    about, processor = one.sample, family.processor
+    about, processor = one.prompt.sample, family.processor
     clips = CLIPS[about.id]
-    text = family.tokenizer.decode(one.prompt_token_ids)
+    text = family.tokenizer.decode(one.prompt.token_ids)
     images = [torch.tensor(c.frames[0]) for c in clips if c.kind is MediaKind.image]
     videos = [c for c in clips if c.kind is MediaKind.video]
     inputs = processor(
@@ -98,9 +98,9 @@ def test_the_plain_model_reads_the_same_prompt(sharp_model_path):
     """Guards the reference above: the decoded prompt must tokenise back to the same ids."""
     family = family_at(sharp_model_path)
     for one in all_groups(family, lengths=(3,)):
-        text = family.tokenizer.decode(one.prompt_token_ids)
+        text = family.tokenizer.decode(one.prompt.token_ids)
         assert family.tokenizer(text, add_special_tokens=False)["input_ids"] == list(
-            one.prompt_token_ids
+            one.prompt.token_ids
         )
 
 

@@ -35,7 +35,7 @@ def test_a_group_is_one_tree_whose_branches_share_the_prompt(family):
     [tree] = trees_of(examples, family)
     assert len(tree.segments) == 4
     assert [segment.parent for segment in tree.segments] == [None, 0, 0, 0]
-    prompt = family.learner_inputs(examples[0].prompt_token_ids, CLIPS["video"])
+    prompt = family.learner_inputs(examples[0].prompt.token_ids, CLIPS["video"])
     for leaf, one in zip(tree.leaves(), examples, strict=True):
         tokens = torch.cat([segment.token_ids for segment in tree.branch(leaf)]).tolist()
         assert tokens == [*prompt.token_ids, *one.completion.token_ids]

@@ -13,7 +13,7 @@ def test_answer_tokens_weigh_more(table, samples, tmp_path):
     examples = take_examples(run.config, data, reader, step=1)
     assert len(examples) == 3
     for example in examples:
-        assert example.sample.offline
+        assert example.prompt.sample.offline
         assert example.token_weights == [1.0, 20.0, 1.0, 1.0]
 
 

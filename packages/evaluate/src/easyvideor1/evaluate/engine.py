@@ -114,7 +114,7 @@ class Engine:
         from vllm.logger import configure_logging_if_needed
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        args = _engine_args(model_path, config, weight_updates)
+        args = _engine_args(model_path, config, family, weight_updates)
         configure_logging_if_needed(args.create_logging_config())
         quiet.silence_expected_warnings()
         llm = AsyncLLM.from_engine_args(args)
@@ -310,17 +310,21 @@ def _completion(output: "CompletionOutput", version: int) -> Completion:
     )
 
 
-def _engine_args(model_path: str, config: EngineConfig, weight_updates: bool) -> "AsyncEngineArgs":
+def _engine_args(
+    model_path: str, config: EngineConfig, family: "FamilyAdapter", weight_updates: bool
+) -> "AsyncEngineArgs":
     from vllm import AsyncEngineArgs
     from vllm.config import WeightTransferConfig
 
     from easyvideor1.evaluate import weights
 
     gpu = environment.has_nvidia_gpu()
+    # vLLM's linear attention has a CPU kernel for bfloat16 alone.
+    dtype = "bfloat16" if gpu or family.has_linear_attention else "float32"
     settings: dict[str, Any] = {
         "model": model_path,
         "trust_remote_code": config.trust_remote_code,
-        "dtype": ("bfloat16" if gpu else "float32") if config.dtype == "auto" else config.dtype,
+        "dtype": dtype if config.dtype == "auto" else config.dtype,
         "max_model_len": config.max_model_len,
         "max_num_seqs": config.max_num_seqs,
         "max_num_batched_tokens": config.max_num_batched_tokens,
@@ -342,8 +346,10 @@ def _engine_args(model_path: str, config: EngineConfig, weight_updates: bool) ->
         settings |= {
             "distributed_executor_backend": "uni",
             "kv_cache_memory_bytes": config.kv_cache_bytes,
-            # A seeded request whose prefill is cut in two crashes the CPU engine.
+            # A seeded request whose prefill is cut in two crashes the CPU engine; recurrent states
+            # can only be cached where prefills are cut.
             "enable_chunked_prefill": False,
+            "enable_prefix_caching": not family.has_linear_attention,
             "skip_mm_profiling": True,
             "use_tqdm_on_load": False,
         }

@@ -37,7 +37,8 @@ class Prompter:
     """Settings of the instructions."""
     skip_bad: bool
     """Turn a sample that cannot be asked into `UnusableSampleError`, to be counted; else raise."""
-    _num_tokens: dict[str, int] = field(default_factory=dict)
+    _sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Tokens and patches by sample id."""
 
     def __call__(self, sample: Sample) -> Prompt:
         """The sample as the model is asked.
@@ -57,10 +58,16 @@ class Prompter:
         if sample.answer is None:
             raise UserError(f"sample {sample.id}: its gold answer is hidden, so it has no reward")
         token_ids = self.family.prompt_token_ids(sample, instruction(sample, self.reward))
-        if sample.id not in self._num_tokens:
+        if sample.id not in self._sizes:
             clips = self.store.load(sample)
-            self._num_tokens[sample.id] = self.family.num_prompt_tokens(token_ids, clips)
-        return Prompt(sample=sample, token_ids=token_ids, num_tokens=self._num_tokens[sample.id])
+            self._sizes[sample.id] = (
+                self.family.num_prompt_tokens(token_ids, clips),
+                self.family.num_patches(clips),
+            )
+        num_tokens, num_patches = self._sizes[sample.id]
+        return Prompt(
+            sample=sample, token_ids=token_ids, num_tokens=num_tokens, num_patches=num_patches
+        )
 
 
 class Inputs:

@@ -28,16 +28,16 @@ class Prompt:
     """[P] with one placeholder token per medium, as the engine takes it."""
     num_tokens: int
     """Length once the media placeholders are expanded."""
+    num_patches: int
+    """Patches of all its media, what the vision tower computes; 0 for text."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainExample:
     """One completion with what the loss needs to know about it."""
 
-    sample: Sample
+    prompt: Prompt
     completion: Completion
-    prompt_token_ids: list[int]
-    """[P] with one placeholder token per medium."""
     advantage: float
     token_weights: list[float] | None = None
     """[L] weight of each token of the completion in the loss; None for 1 everywhere."""

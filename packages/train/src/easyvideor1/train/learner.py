@@ -50,7 +50,7 @@ def divide(examples: Sequence[TrainExample], num_ranks: int) -> list[list[TrainE
     groups = [[examples[i] for i in indices] for indices in by_prompt(examples)]
 
     def num_tokens(group: list[TrainExample]) -> int:
-        return sum(len(e.prompt_token_ids) + len(e.completion.token_ids) for e in group)
+        return sum(e.prompt.num_tokens + len(e.completion.token_ids) for e in group)
 
     shares: list[list[TrainExample]] = [[] for _ in range(num_ranks)]
     load = [0] * num_ranks
@@ -305,7 +305,9 @@ class RankLearner:
         accepted = []
         for example in examples:
             if reason := self._why_refused(example):
-                log.warning("a completion of sample %s is left out: %s", example.sample.id, reason)
+                log.warning(
+                    "a completion of sample %s is left out: %s", example.prompt.sample.id, reason
+                )
             else:
                 accepted.append(example)
         return accepted

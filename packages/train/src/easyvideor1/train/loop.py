@@ -40,9 +40,8 @@ def train(config: TrainConfig, runtime: Runtime) -> float | None:
         with clock("advantage"):
             examples = [
                 TrainExample(
-                    sample=group.sample,
+                    prompt=prompt,
                     completion=completion,
-                    prompt_token_ids=prompt.token_ids,
                     advantage=advantage,
                 )
                 for prompt, group in zip(prompts, groups, strict=True)

@@ -119,7 +119,7 @@ def by_prompt(examples: Sequence["TrainExample"]) -> list[list[int]]:
     """Indices of the examples that share a prompt, in order of first appearance."""
     groups: dict[tuple[str, tuple[int, ...]], list[int]] = {}
     for index, example in enumerate(examples):
-        key = example.sample.id, tuple(example.prompt_token_ids)
+        key = example.prompt.sample.id, tuple(example.prompt.token_ids)
         groups.setdefault(key, []).append(index)
     return list(groups.values())
 
@@ -137,13 +137,13 @@ def build_trees(
         clip_store: gives the clips.
     """
     for indices in by_prompt(examples):
-        first = examples[indices[0]]
-        clips = clip_store.load(first.sample)
-        prompt = family.learner_inputs(first.prompt_token_ids, clips, sample_id=first.sample.id)
+        asked = examples[indices[0]].prompt
+        clips = clip_store.load(asked.sample)
+        prompt = family.learner_inputs(asked.token_ids, clips, sample_id=asked.sample.id)
         root = TreeSegment(
             token_ids=torch.as_tensor(prompt.token_ids, dtype=torch.long),
             position_ids=torch.as_tensor(prompt.position_ids, dtype=torch.long),
-            media=_media_slots(prompt, clips, first.sample.id),
+            media=_media_slots(prompt, clips, asked.sample.id),
         )
         segments = [root]
         for index in indices:

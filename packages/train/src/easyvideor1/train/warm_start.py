@@ -46,9 +46,8 @@ def take_examples(
         weight = config.train.warm_start.answer_weight
         examples.append(
             TrainExample(
-                sample=prompt.sample,
+                prompt=prompt,
                 completion=chosen.completion,
-                prompt_token_ids=prompt.token_ids,
                 advantage=1.0,
                 token_weights=[weight if inside else 1.0 for inside in chosen.in_answer],
             )

@@ -15,7 +15,10 @@ from easyvideor1.schema.errors import UserError
 __all__ = ["FamilyAdapter", "ModelInputError", "PromptInputs", "check_family", "load_family"]
 
 _ADAPTERS = {
+    "qwen2_vl": ("easyvideor1.preprocess.families.qwen2_vl", "Qwen2VLFamily"),
+    "qwen2_5_vl": ("easyvideor1.preprocess.families.qwen2_5_vl", "Qwen25VLFamily"),
     "qwen3_vl": ("easyvideor1.preprocess.families.qwen3_vl", "Qwen3VLFamily"),
+    "qwen3_5": ("easyvideor1.preprocess.families.qwen3_5", "Qwen35Family"),
 }
 """By `model_type`: module and class."""
 

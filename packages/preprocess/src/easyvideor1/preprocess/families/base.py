@@ -15,7 +15,7 @@ from functools import cached_property
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from easyvideor1.preprocess.families.mrope import mrope_positions, positions_after
+from easyvideor1.preprocess.families.mrope import Grid, mrope_positions, positions_after
 from easyvideor1.preprocess.rules import rules_of
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.placeholders import split_problem
@@ -41,8 +41,8 @@ class TokenBlock:
 
     token_ids: list[int]
     kind: int = TEXT
-    grid: tuple[int, int, int] | None = None
-    """Merged (t, h, w) of a visual block: its t·h·w is the number of its tokens."""
+    grid: Grid | None = None
+    """Of a visual block, in tokens."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,8 +78,8 @@ class FamilyAdapter(ABC):
             without a token. Engine and learner mask the same ones.
     """
 
-    video_processor_settings: ClassVar[dict[str, Any]] = {}
-    """Further arguments of the family's video processor."""
+    has_linear_attention: ClassVar[bool] = False
+    """Whether layers of the language model carry a recurrent state in place of a KV cache."""
 
     def __init__(self, model_path: str, config: Any, trust_remote_code: bool = False):
         from transformers import AutoProcessor
@@ -149,6 +149,15 @@ class FamilyAdapter(ABC):
     def num_prompt_tokens(self, prompt_token_ids: Sequence[int], clips: Sequence["Clip"]) -> int:
         """Length of the prompt once its placeholders are expanded; reads no pixels."""
         return sum(len(block.token_ids) for block in self._expand(prompt_token_ids, clips))
+
+    def num_patches(self, clips: Sequence["Clip"]) -> int:
+        """Patches that the vision tower computes for these clips; reads no pixels."""
+        return sum(
+            (1 if clip.kind is MediaKind.image else self._num_patch_times(clip))
+            * (clip.frames.shape[2] // self.rules.patch_size)
+            * (clip.frames.shape[3] // self.rules.patch_size)
+            for clip in clips
+        )
 
     # Engine
 
@@ -286,9 +295,13 @@ class FamilyAdapter(ABC):
         return [block for block in [*blocks, TokenBlock(token_ids=text)] if block.token_ids]
 
     def _image_block(self, clip: "Clip") -> TokenBlock:
-        grid = (1, *self._merged_size(clip))
-        token_ids = [self.processor.image_token_id] * (grid[1] * grid[2])
+        grid = Grid(1, *self._merged_size(clip))
+        token_ids = [self.processor.image_token_id] * (grid.height * grid.width)
         return TokenBlock(token_ids=token_ids, kind=IMAGE, grid=grid)
+
+    def _num_patch_times(self, clip: "Clip") -> int:
+        """Temporal patches of a video; an incomplete last one is filled up."""
+        return -(-len(clip.frames) // self.rules.temporal_patch_size)
 
     def _merged_size(self, clip: "Clip") -> tuple[int, int]:
         """Rows and columns of visual tokens in one frame."""
@@ -319,8 +332,9 @@ class FamilyAdapter(ABC):
                 videos=videos,
                 do_resize=False,
                 do_sample_frames=False,
+                # It concerns resizing, which is done; unset, every process prints a warning.
+                cap_pixels_per_frame=False,
                 return_tensors="pt",
-                **self.video_processor_settings,
             )
         return patches
 

@@ -5,23 +5,35 @@ consists of.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-Block = int | tuple[int, int, int]
-"""A run of n text tokens, or the merged grid (t, h, w) of one visual block of t·h·w tokens."""
+
+class Grid(NamedTuple):
+    """The tokens of one visual block: `time`·`height`·`width` of them, width running fastest."""
+
+    time: int
+    height: int
+    width: int
+    time_step: float = 1.0
+    """Distance in position between two steps in time; their positions are rounded down."""
+
+
+Block = int | Grid
+"""A run of n text tokens, or one visual block."""
 
 
 def mrope_positions(blocks: Sequence[Block]) -> "Tensor":
     """Positions of a prompt made of text runs and visual grids, int64 [3, P].
 
     Every block starts at (largest position so far) + 1. Text counts up alike in all three rows; in
-    a grid each row counts along its own axis. Source: Qwen2-VL (arXiv 2409.12191), section 2.1.
+    a grid each row counts along its own axis. Source: Qwen2-VL (arXiv 2409.12191), section 2.1; the
+    step in time: Qwen2.5-VL (arXiv 2502.13923), section 2.1.2.
 
     Example:
-        >>> mrope_positions([2, (1, 2, 2), 1]).tolist()
+        >>> mrope_positions([2, Grid(1, 2, 2), 1]).tolist()
         [[0, 1, 2, 2, 2, 2, 4], [0, 1, 2, 2, 3, 3, 4], [0, 1, 2, 3, 2, 3, 4]]
     """
     import torch
@@ -31,11 +43,15 @@ def mrope_positions(blocks: Sequence[Block]) -> "Tensor":
     for block in blocks:
         if isinstance(block, int):
             rows = torch.arange(block).expand(3, block)
+            length = block
         else:
-            axes = [torch.arange(length) for length in block]
+            # In float64, as vLLM computes it: the product may lie just below a whole number.
+            times = (torch.arange(block.time).double() * block.time_step).long()
+            axes = (times, torch.arange(block.height), torch.arange(block.width))
             rows = torch.stack(torch.meshgrid(*axes, indexing="ij")).reshape(3, -1)
+            length = int(rows.max()) + 1
         parts.append(rows + start)
-        start += block if isinstance(block, int) else max(block)
+        start += length
     return torch.cat(parts, dim=1)
 
 

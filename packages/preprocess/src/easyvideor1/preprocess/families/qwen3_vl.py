@@ -1,8 +1,9 @@
 """Qwen3-VL: a video is a row of timestamped one-step grids, each within its own vision markers."""
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from easyvideor1.preprocess.families.base import VIDEO, FamilyAdapter, TokenBlock
+from easyvideor1.preprocess.families.mrope import Grid
 
 if TYPE_CHECKING:
     from easyvideor1.preprocess.clip import Clip
@@ -10,9 +11,6 @@ if TYPE_CHECKING:
 
 class Qwen3VLFamily(FamilyAdapter):
     """Adapter for checkpoints of model_type `qwen3_vl`."""
-
-    # It concerns resizing, which is done by then; unset, every process prints a warning.
-    video_processor_settings: ClassVar[dict[str, Any]] = {"cap_pixels_per_frame": False}
 
     def video_blocks(self, clip: "Clip") -> list[TokenBlock]:
         """Per temporal patch: `<1.5 seconds>`, vision start, h·w video tokens, vision end."""
@@ -27,7 +25,7 @@ class Qwen3VLFamily(FamilyAdapter):
                 TokenBlock(
                     token_ids=[self.processor.video_token_id] * (height * width),
                     kind=VIDEO,
-                    grid=(1, height, width),
+                    grid=Grid(1, height, width),
                 )
             )
             closing = [end]
