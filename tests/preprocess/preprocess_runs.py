@@ -15,8 +15,6 @@ from tests.media import video, write_video
 
 MARK = "EVR_TEST_RUN"
 """Environment variable that a run hands down to all its processes."""
-RAY_AGENTS = (b"ray::DashboardAgent", b"ray::RuntimeEnvAgent")
-"""Of Ray itself: they wait a minute for its server to come back, and hold nothing of ours."""
 
 
 class Data:
@@ -98,12 +96,8 @@ class Run:
         return output
 
     def workers(self) -> list[int]:
-        """Every living process of this run but the driver and Ray's agents."""
-        return [
-            pid
-            for pid in marked(self.mark)
-            if pid != self.process.pid and not command_of(pid).startswith(RAY_AGENTS)
-        ]
+        """Every living process of this run but the driver."""
+        return [pid for pid in marked(self.mark) if pid != self.process.pid]
 
     def await_workers_gone(self, timeout_s: float) -> list[int]:
         """Those that are still there after this time."""

@@ -398,18 +398,22 @@ SLOW_IMPORTS = [
 """Of a process that runs gc: done once, by the server that processes are forked from."""
 
 
-def kill_in_gc(config: PreprocessConfig, delay_s: float, server) -> bool:
-    """Run gc in a process that is killed after a while; whether it was killed before its end."""
+def kill_in_gc(config: PreprocessConfig, delay_s: float | None, server) -> tuple[bool, float]:
+    """Run gc in a process that is killed some time after its first change to the cache.
+
+    Returns whether it was killed before its end, and the seconds from its first change to then.
+    """
     process = server.Process(target=maintenance.gc, args=(config,))
     process.start()
     shards = Path(config.cache.dir) / "shards"
     before = shards.stat().st_mtime_ns
     while process.is_alive() and shards.stat().st_mtime_ns == before:
         time.sleep(0.0005)
-    time.sleep(delay_s)
+    began_s = time.monotonic()
+    process.join(delay_s)
     process.kill()
     process.join()
-    return process.exitcode == -signal.SIGKILL
+    return process.exitcode == -signal.SIGKILL, time.monotonic() - began_s
 
 
 def survives_kills(config: PreprocessConfig, rounds: int, seed: int) -> int:
@@ -421,12 +425,15 @@ def survives_kills(config: PreprocessConfig, rounds: int, seed: int) -> int:
     server.set_forkserver_preload(SLOW_IMPORTS)
     config.gc = GcConfig(unused=True, delete=True)
     rng = random.Random(seed)
-    kills = 0
-    for _ in range(rounds):
+    kills, longest_s = 0, None
+    for _ in range(rounds + 1):
         shutil.rmtree(Path(config.cache.dir) / "shards")
         for number in range(12):  # a needed clip between two spare ones, thrice each
             write(config.cache, [spare[2 * number], kept[number % 4], spare[2 * number + 1]])
-        was_killed = kill_in_gc(config, rng.uniform(0, 0.1), server)
+        # The first one runs to its end: so long there is something to interrupt.
+        delay_s = None if longest_s is None else rng.uniform(0, longest_s)
+        was_killed, lasted_s = kill_in_gc(config, delay_s, server)
+        longest_s = longest_s or lasted_s
         kills += was_killed
         assert needed <= keys_in(config.cache)
         assert [p for p in problems(config.cache) if "as well" not in p] == []

@@ -1,17 +1,20 @@
 """Starts Ray for the length of a job, unless it runs already: our own on loopback, or a cluster.
 
-A Ray we did not start is left running. One that we started ends with its driver, however that ends;
-only its folder stays behind a kill, and the next Ray of ours removes it. Imports ray only inside.
+A Ray we did not start is left running. One that we started ends with its driver, however that ends:
+`session_guard` sees to what a killed one leaves. Imports ray only inside.
 """
 
 import logging
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from easyvideor1.preprocess import session_guard
 from easyvideor1.preprocess.config import RayConfig
 from easyvideor1.preprocess.process_identity import ProcessIdentity
 from easyvideor1.schema import environment
@@ -65,25 +68,43 @@ def ray_session(
     folder = tempfile.mkdtemp(prefix=_PREFIX, dir=FOLDERS)
     (Path(folder) / _OWNER_FILE).write_text(ProcessIdentity.current().as_json())
     try:
-        ray.init(
-            address="local",
-            num_cpus=num_cpus,
-            num_gpus=num_gpus,
-            object_store_memory=object_store_bytes,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            _node_ip_address="127.0.0.1",
-            _temp_dir=folder,
-        )
-        yield
+        with _guarded(folder):
+            try:
+                ray.init(
+                    address="local",
+                    num_cpus=num_cpus,
+                    num_gpus=num_gpus,
+                    object_store_memory=object_store_bytes,
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    _node_ip_address="127.0.0.1",
+                    _temp_dir=folder,
+                )
+                yield
+            finally:
+                ray.shutdown()
     finally:
-        ray.shutdown()
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@contextmanager
+def _guarded(folder: str) -> Generator[None]:
+    """Processes started in the block end soon after this one, if it is killed in there."""
+    command = [sys.executable, "-I", "-S", session_guard.__file__, folder, str(os.getpid())]
+    # Not of our group: an interrupt from the keyboard must not reach it.
+    guard = subprocess.Popen(command, start_new_session=True)
+    os.environ[session_guard.VARIABLE] = folder
+    try:
+        yield
+    finally:
+        del os.environ[session_guard.VARIABLE]
+        guard.kill()
+        guard.wait()
+
+
 def remove_leftovers() -> int:
-    """Delete the folders of our own Rays whose drivers were killed; returns how many."""
+    """Delete the folders of our own Rays that ended together with their guard; returns how many."""
     leftovers = [folder for folder in FOLDERS.glob(f"{_PREFIX}*") if _is_leftover(folder)]
     for folder in leftovers:
         shutil.rmtree(folder, ignore_errors=True)
