@@ -5,7 +5,8 @@ saves itself, so that the loop is tested on something that really learns.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -264,10 +265,21 @@ def samples() -> list[Sample]:
 
 
 @pytest.fixture(scope="session")
-def sharp_model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny Qwen3-VL whose answers are far from equally likely."""
+def sharp_models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """By family: a tiny model whose answers are far from equally likely; built when asked for."""
     from tests.train.policy_cases import build_sharp_model
 
-    folder = tmp_path_factory.mktemp("models") / "sharp"
-    build_sharp_model(folder)
-    return folder
+    folder = tmp_path_factory.mktemp("models")
+
+    @cache
+    def built(family: str) -> Path:
+        build_sharp_model(folder / family, family)
+        return folder / family
+
+    return built
+
+
+@pytest.fixture(scope="session")
+def sharp_model_path(sharp_models: Callable[[str], Path]) -> Path:
+    """A tiny Qwen3-VL whose answers are far from equally likely."""
+    return sharp_models("qwen3_vl")

@@ -24,11 +24,11 @@ GAIN = 4.0
 """On all matrices of the tiny model: the untrained one is so flat that errors would not show."""
 
 
-def build_sharp_model(folder: Path) -> None:
-    """An ordinary Hugging Face folder, as `model=tiny_qwen3_vl` but with larger weights."""
+def build_sharp_model(folder: Path, family: str = "qwen3_vl") -> None:
+    """An ordinary Hugging Face folder, as `model=tiny_<family>` but with larger weights."""
     from transformers import AutoModelForImageTextToText
 
-    build(TinyModelConfig(), folder)
+    build(TinyModelConfig(family=family), folder)
     model = AutoModelForImageTextToText.from_pretrained(folder)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -42,22 +42,41 @@ def family_at(path: Path) -> FamilyAdapter:
     return load_family(str(path))
 
 
-CLIPS: dict[str, list[Clip]] = {
-    "text": [],
-    "other text": [],
-    "image": [image(seed=1)],
-    "video": [video(4, height=64, width=64, seed=2)],
-    "other video": [video(6, height=64, width=96, seed=3)],
-    "image and video": [image(seed=4), video(4, height=64, width=64, seed=5)],
-}
-"""By sample id."""
+def clips_about(factor: int) -> dict[str, list[Clip]]:
+    """By sample id, in frames of two or three times `factor` pixels a side."""
+    side = 2 * factor
+
+    def picture(seed: int) -> Clip:
+        return image(height=side, width=side, seed=seed)
+
+    return {
+        "text": [],
+        "other text": [],
+        "image": [picture(1)],
+        "video": [video(4, height=side, width=side, seed=2)],
+        "other video": [video(6, height=side, width=3 * factor, seed=3)],
+        "image and video": [picture(4), video(4, height=side, width=side, seed=5)],
+    }
+
+
+CLIPS = clips_about(32)
+"""Of Qwen3-VL and Qwen3.5."""
+
+
+@cache
+def clips_for(family: FamilyAdapter) -> dict[str, list[Clip]]:
+    """The clips in frames that suit `family`."""
+    return clips_about(family.rules.factor)
 
 
 class RandomClips:
     """The clip store of these samples."""
 
+    def __init__(self, clips: dict[str, list[Clip]] = CLIPS):
+        self.clips = clips
+
     def load(self, sample: Sample) -> list[Clip]:
-        return CLIPS[sample.id]
+        return self.clips[sample.id]
 
 
 def sample(name: str) -> Sample:
@@ -68,7 +87,7 @@ def sample(name: str) -> Sample:
 def plain_inputs(family: FamilyAdapter, name: str) -> dict[str, torch.Tensor]:
     """The prompt about `name` as a plain model of transformers takes it."""
     prompt = family.prompt_token_ids(sample(name), INSTRUCTION)
-    inputs = family.learner_inputs(prompt, CLIPS[name])
+    inputs = family.learner_inputs(prompt, clips_for(family)[name])
     ids = torch.tensor([inputs.token_ids])
     media = {
         field: getattr(inputs, field)
@@ -115,7 +134,7 @@ def example(
         token_ids=tuple(token_ids), logprobs=None if logprobs is None else tuple(logprobs)
     )
     return TrainExample(
-        prompt=prompt_about(family, about, CLIPS[name]),
+        prompt=prompt_about(family, about, clips_for(family)[name]),
         completion=Completion(segments=(segment,), text="", finish_reason="stop", source=source),
         advantage=advantage,
         token_weights=token_weights,
@@ -153,7 +172,7 @@ def make_learner(
         algorithm=AlgorithmConfig(),
         model_path=str(path),
         family=family_at(path),
-        clip_store=RandomClips(),
+        clip_store=RandomClips(clips_for(family_at(path))),
         temperature=temperature,
         dtype=dtype,
     )
@@ -194,3 +213,10 @@ def largest_difference(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Te
     assert ours.keys() == theirs.keys()
     scale = max(tensor.abs().max() for tensor in theirs.values())
     return float(max((ours[name] - theirs[name]).abs().max() for name in theirs) / scale)
+
+
+def part_of(parameter_name: str) -> str:
+    """Part of the model that a weight belongs to, by how transformers names it."""
+    if ".visual." not in parameter_name:
+        return "language"
+    return "merger" if ".merger." in parameter_name or "deepstack" in parameter_name else "vision"

@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from easyvideor1.train.config import FrozenPart
 from easyvideor1.train.interfaces import TrainExample
 from easyvideor1.train.learner import RankLearner
 from easyvideor1.train.sharding import join_process_group
@@ -29,7 +30,13 @@ SHARES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 VARIANTS: dict[str, dict] = {
     "activation_checkpointing": {"activation_checkpointing": True},
-    "freeze_vision": {"freeze_vision": True},
+    "vision frozen": {"freeze": [FrozenPart.vision, FrozenPart.merger]},
+    "only the merger trained": {"freeze": [FrozenPart.vision, FrozenPart.language]},
+    "only the tower trained": {"freeze": [FrozenPart.merger, FrozenPart.language]},
+    "language frozen and recomputed": {
+        "freeze": [FrozenPart.language],
+        "activation_checkpointing": True,
+    },
     "bfloat16": {"dtype": "bfloat16"},
 }
 """Of the learner, each on the shares `image / text`."""

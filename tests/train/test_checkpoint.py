@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from easyvideor1.schema.errors import UserError
+from easyvideor1.train.config import FrozenPart
 from tests.train.policy_cases import family_at, group, make_learner, trainable_learner
 from tests.train.rank_cases import SHARES, same_state, share_of
 
@@ -40,10 +41,10 @@ def test_an_untouched_learner_can_be_saved_and_loaded(sharp_model_path, tmp_path
 
 def test_a_frozen_tower_is_saved_too(sharp_model_path, tmp_path):
     examples = group(family_at(sharp_model_path), "video", (4, 6))
-    learner = make_learner(sharp_model_path, freeze_vision=True)
+    learner = make_learner(sharp_model_path, freeze=[FrozenPart.vision, FrozenPart.merger])
     learner.update(examples)
     learner.save(tmp_path / "learner")
-    loaded = make_learner(sharp_model_path, freeze_vision=True)
+    loaded = make_learner(sharp_model_path, freeze=[FrozenPart.vision, FrozenPart.merger])
     loaded.load(tmp_path / "learner")
     assert dict(loaded.update(examples)) == learner.update(examples)
 

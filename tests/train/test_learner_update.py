@@ -200,15 +200,6 @@ def test_imitation_learns_the_answers(learner, family):
     assert losses[-1] < 0.2 * losses[0]
 
 
-def test_a_frozen_vision_tower_stays_as_it_is(sharp_model_path, family):
-    learner = make_learner(sharp_model_path, optimizer=FAST, freeze_vision=True)
-    before = weights_of(learner)
-    learner.update(all_groups(family))
-    changed = {n for n, value in weights_of(learner).items() if not torch.equal(value, before[n])}
-    assert changed
-    assert not {name for name in changed if ".visual." in name}
-
-
 def test_recomputed_activations_give_the_same_gradients_and_names(
     sharp_model_path, family, learner
 ):

@@ -147,6 +147,34 @@ def test_every_parameter_has_a_gradient_also_without_media(sharp_model_path, lea
     assert not any(tensor.any() for tensor in vision)
 
 
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_features_of_no_medium_that_are_not_finite_spoil_neither_loss_nor_gradient(
+    sharp_model_path, value
+):
+    """Every activation of the tower overflows on the blank patches, those of DeepStack too."""
+    learner = make_learner(sharp_model_path)
+    tower = learner.model.hf.model.visual
+    examples = group(family_at(sharp_model_path), "text", (4, 6))
+    expected, metrics = gradients_of(learner, examples)
+    seen = []
+    hooks = [
+        tower.patch_embed.register_forward_hook(lambda module, args, output: output + value),
+        tower.register_forward_hook(
+            lambda module, args, output: seen.extend(
+                [output.pooler_output, *output.deepstack_features]
+            )
+        ),
+    ]
+    spoiled, spoiled_metrics = gradients_of(learner, examples)
+    assert len(seen) == 3
+    assert not any(features.isfinite().any() for features in seen)
+    assert spoiled_metrics == metrics
+    assert spoiled.keys() == expected.keys()
+    assert all(torch.equal(spoiled[name], expected[name]) for name in expected)
+    for hook in hooks:
+        hook.remove()
+
+
 def test_features_of_a_shared_medium_get_the_gradient_of_all_its_answers(sharp_model_path, learner):
     """One batch, where the video is encoded once, against one sequence at a time."""
     examples = group(family_at(sharp_model_path), "video", (5, 9, 2, 7))

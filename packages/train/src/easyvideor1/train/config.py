@@ -49,6 +49,17 @@ class Attention(StrEnum):
     flash_attention_2 = "flash_attention_2"
 
 
+class FrozenPart(StrEnum):
+    """A part of the model that may be kept as it is; together they are the whole model."""
+
+    vision = "vision"
+    """The vision tower without its mergers."""
+    merger = "merger"
+    """What carries its features into the language model: the merger and DeepStack's mergers."""
+    language = "language"
+    """The language model with its embedding and head."""
+
+
 @dataclass(kw_only=True, slots=True)
 class AlgorithmConfig:
     """The `algorithm` group: what is optimised. Defaults are GRPO with DAPO's clip bounds."""
@@ -130,8 +141,8 @@ class LearnerConfig:
     """Padded tokens per forward and rank; one longer sequence runs alone."""
     logits_chunk_tokens: int = 1_024
     """Answer tokens whose logits are alive at once."""
-    freeze_vision: bool = False
-    """Train the language model alone; the vision tower with its mergers stays as it is."""
+    freeze: list[FrozenPart] = field(default_factory=list)
+    """Parts of the model that stay as they are."""
     activation_checkpointing: bool = False
     """Recompute each layer in the backward pass: less memory, about a third more time."""
     attention: Attention = Attention.sdpa
@@ -149,6 +160,11 @@ class LearnerConfig:
         for name in ("ranks", "updates_per_rollout", "micro_batch_tokens", "logits_chunk_tokens"):
             if getattr(self, name) < 1:
                 raise UserError(f"learner.{name} must be at least 1, got {getattr(self, name)}")
+        if set(self.freeze) == set(FrozenPart):
+            raise UserError(
+                f"learner.freeze={[part.value for part in self.freeze]} leaves nothing to train; "
+                "leave out at least one part"
+            )
         if self.threads is not None and self.threads < 1:
             raise UserError(f"learner.threads must be at least 1 or null, got {self.threads}")
         if self.timeout_s <= 0:

@@ -5,11 +5,13 @@ whose batches differ would otherwise disagree on the collectives inside the towe
 model's head runs on target positions only. Called by `learner.RankLearner`.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
@@ -58,38 +60,66 @@ class PolicyModel(nn.Module):
 
     def forward(self, batch: Batch) -> TokenScores:
         """Log-probs and entropies of the batch's target tokens."""
-        encoded, anchor = self._encode_media(batch)
-        hidden = self.hf.model(
+        if batch.media:
+            hidden = self._read(batch, self._encode_media(batch))
+        else:
+            with self._added_to_embeddings(self._encode_nothing(batch.input_ids.device)):
+                hidden = self._read(batch, {})
+        return self._score(hidden[batch.target_rows, batch.target_columns], batch.target_ids)
+
+    def _read(self, batch: Batch, encoded: dict[str, Any]) -> Tensor:
+        """[B, L, H] last hidden states of the language model."""
+        return self.hf.model(
             input_ids=batch.input_ids,
             position_ids=batch.position_ids,
             mm_encoder_outputs=encoded,
             use_cache=False,
         ).last_hidden_state
-        scores = self._score(hidden[batch.target_rows, batch.target_columns], batch.target_ids)
-        return TokenScores(scores.logprobs + anchor, scores.entropy)
 
-    def _encode_media(self, batch: Batch) -> tuple[dict, Tensor]:
-        """Features per kind, as the model takes them, and a zero that ties in a call without use.
+    def _look(self, pixel_values: Tensor, grids: Tensor) -> tuple[Any, list[Tensor]]:
+        """The vision tower's output, and in a list its features and those of DeepStack's levels."""
+        output = self.hf.model.visual(pixel_values, grid_thw=grids, return_dict=True)
+        return output, [output.pooler_output, *(getattr(output, "deepstack_features", None) or [])]
+
+    def _encode_nothing(self, device: torch.device) -> Tensor:
+        """A zero that depends on every weight of the vision tower, with gradients of zero.
+
+        The tower runs on the smallest grid there is. Nothing that it computes there is used, so
+        that values which are not finite reach neither the loss nor a gradient; recomputed
+        activations alone are out of reach, and an update with such a gradient is skipped.
+        """
+        config = self.hf.config.vision_config
+        side = config.spatial_merge_size
+        num_values = config.in_channels * config.temporal_patch_size * config.patch_size**2
+        patches = torch.zeros(side * side, num_values, device=device)
+        with saved_tensors_hooks(lambda saved: saved, _finite):
+            _, levels = self._look(patches, torch.tensor([[1, side, side]], device=device))
+            return torch.stack([level[:0].sum() for level in levels]).sum()
+
+    @contextmanager
+    def _added_to_embeddings(self, zero: Tensor) -> Generator[None]:
+        """Ties `zero` in where features would be: at the bottom of the language model.
+
+        There it makes all its layers part of the backward, also where they are frozen, as they are
+        on ranks with media: the ranks then agree on the collectives.
+        """
+        embeddings = self.hf.get_input_embeddings()
+        hook = embeddings.register_forward_hook(lambda _, __, output: output + zero.to(output))
+        try:
+            yield
+        finally:
+            hook.remove()
+
+    def _encode_media(self, batch: Batch) -> dict[str, Any]:
+        """Features per kind, as the model takes them.
 
         Each distinct medium is encoded once and handed to all branches that show it.
         """
-        config = self.hf.config.vision_config
-        if batch.media:
-            pixel_values = torch.cat([slot.pixel_values for slot in batch.media])
-            grids = torch.stack([slot.grid_thw for slot in batch.media])
-        else:
-            side = config.spatial_merge_size
-            values = config.in_channels * config.temporal_patch_size * config.patch_size**2
-            pixel_values = torch.zeros(side * side, values)
-            grids = torch.tensor([[1, side, side]])
         device = batch.input_ids.device
-        output = self.hf.model.visual(
-            pixel_values.to(device), grid_thw=grids.to(device), return_dict=True
-        )
-        levels = [output.pooler_output, *(getattr(output, "deepstack_features", None) or [])]
-        if not batch.media:
-            return {}, sum((level.float().sum() * 0.0 for level in levels), torch.zeros(()))
-        sizes = (grids.prod(-1) // config.spatial_merge_size**2).tolist()
+        pixel_values = torch.cat([slot.pixel_values for slot in batch.media])
+        grids = torch.stack([slot.grid_thw for slot in batch.media])
+        output, levels = self._look(pixel_values.to(device), grids.to(device))
+        sizes = (grids.prod(-1) // self.hf.config.vision_config.spatial_merge_size**2).tolist()
         pieces = [level.split(sizes) for level in levels]
         encoded = {}
         for kind in MediaKind:
@@ -101,7 +131,7 @@ class PolicyModel(nn.Module):
                 encoded[kind.value] = type(output)(pooler_output=pooled)
                 if deepstack:
                     encoded[kind.value].deepstack_features = deepstack
-        return encoded, torch.zeros((), device=device)
+        return encoded
 
     def _score(self, hidden_NH: Tensor, target_ids_N: Tensor) -> TokenScores:
         """Runs the head chunk by chunk; with several chunks each is recomputed in the backward."""
@@ -124,3 +154,8 @@ class PolicyModel(nn.Module):
         with torch.no_grad():
             entropy_N = -(logprobs_NV.exp() * logprobs_NV).sum(-1)
         return TokenScores(logprobs_NV.gather(1, target_ids_N[:, None])[:, 0], entropy_N)
+
+
+def _finite(saved: Tensor) -> Tensor:
+    """A gradient of zero times an infinite activation would be NaN."""
+    return saved.nan_to_num(0.0, 0.0, 0.0) if saved.is_floating_point() else saved

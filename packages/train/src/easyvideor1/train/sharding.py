@@ -15,7 +15,9 @@ from transformers import AutoModelForImageTextToText, PreTrainedModel
 
 from easyvideor1.schema.errors import UserError
 from easyvideor1.train.config import LearnerConfig
+from easyvideor1.train.freezing import freeze
 from easyvideor1.train.model_forward import PolicyModel
+from easyvideor1.train.patch_projection import replace_patch_convolutions
 
 BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 
@@ -46,8 +48,8 @@ def load_model(
         trust_remote_code=trust_remote_code,
     )
     _refuse_dropout(model, model_path)
-    if config.freeze_vision:
-        model.model.visual.requires_grad_(False)
+    replace_patch_convolutions(model.model.visual)
+    freeze(model, config.freeze)
     if config.activation_checkpointing:
         for parent, name in _blocks(model):
             parent.register_module(name, checkpoint_wrapper(parent.get_submodule(name)))
