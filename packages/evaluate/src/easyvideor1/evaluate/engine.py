@@ -35,6 +35,8 @@ T = TypeVar("T")
 
 FORBIDDEN_BIAS = -100.0
 """Added to the logits of tokens that may not be sampled; vLLM's lowest bias. exp(-100) is 4e-44."""
+BROKEN_OFF = ("error", "abort")
+"""Reasons of vLLM to finish that are no end of an answer."""
 LAST_ERRORS_S = 1.0
 """Time for a dead engine's errors to reach the requests that wait for it."""
 
@@ -143,6 +145,13 @@ class Engine:
                 raise RequestFailedError(_reason(request, error.__cause__ or error)) from error
             seconds = time.perf_counter() - start
             outputs = sorted(output.outputs, key=lambda completion: completion.index)
+            # vLLM ends a request so that it could not go on with, e.g. over a medium that one of
+            # its two caches has lost; what there is of the answer is not an answer.
+            if broken := [o.finish_reason for o in outputs if o.finish_reason in BROKEN_OFF]:
+                raise RequestFailedError(
+                    f"request {request.request_id}: {len(broken)} of {len(outputs)} answers were "
+                    f"broken off ({broken[0]})"
+                )
             return EngineResult(
                 prompt_token_ids=list(output.prompt_token_ids or []),
                 completions=[_completion(completion, self.version) for completion in outputs],
