@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from easyvideor1.preprocess.clip import Clip
+from easyvideor1.preprocess.clip import Clip, ClipLike
 from easyvideor1.preprocess.families import FamilyAdapter, check_family, load_family
 from easyvideor1.preprocess.families.base import ModelInputError, TokenBlock
 from easyvideor1.preprocess.families.mrope import Grid, mrope_positions
@@ -257,7 +257,7 @@ def test_frames_of_another_patch_size_are_refused(family: FamilyAdapter) -> None
 
 def test_features_that_do_not_fill_the_placeholders_are_refused(tiny_model_path: str) -> None:
     class LosesOneToken(Qwen3VLFamily):
-        def video_blocks(self, clip: Clip) -> list[TokenBlock]:
+        def video_blocks(self, clip: ClipLike) -> list[TokenBlock]:
             *blocks, visual, end = super().video_blocks(clip)
             cut = TokenBlock(token_ids=visual.token_ids[1:], kind=visual.kind, grid=visual.grid)
             return [*blocks, cut, end]

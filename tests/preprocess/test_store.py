@@ -24,7 +24,7 @@ from easyvideor1.preprocess.rules import FamilyRules
 from easyvideor1.preprocess.store import ClipStore, LoadCounts
 from easyvideor1.schema.budget import Budgets, FrameBudget
 from easyvideor1.schema.records import ProblemType, Sample
-from tests.media import real_clip, video
+from tests.media import real_clip, video, write_numbered
 from tests.stored_clips import drafts_of
 
 BUDGETS = Budgets(
@@ -238,3 +238,52 @@ def test_a_store_travels_with_its_settings_and_without_its_counts(store: ClipSto
     there = pickle.loads(pickle.dumps(store))
     assert there.hits == 0
     assert equal(there.load(SAMPLE), store.load(SAMPLE))
+
+
+def test_shapes_are_told_by_headers_and_by_the_cache_and_nothing_is_decoded(
+    store: ClipStore, counts: Path
+) -> None:
+    announced = store.shapes(SAMPLE)
+    assert decode_counter.total(counts) == 0
+    put_in_cache(store, SAMPLE)
+    before = decode_counter.total(counts)
+    stored = store.shapes(SAMPLE)
+    assert decode_counter.total(counts) == before and store.hit_rate is None
+    clips = store.load(SAMPLE)
+    for shapes in (announced, stored, like(store, mode=CacheMode.live).shapes(SAMPLE)):
+        assert [shape.kind for shape in shapes] == [clip.kind for clip in clips]
+        assert [shape.shape for shape in shapes] == [clip.shape for clip in clips]
+        for shape, clip in zip(shapes, clips, strict=True):
+            assert shape.timestamps_s == pytest.approx(clip.timestamps_s, abs=1e-3)
+            assert shape.sample_fps == pytest.approx(clip.sample_fps, rel=1e-3)
+
+
+def test_the_cache_knows_better_than_a_header(store: ClipStore, tmp_path: Path) -> None:
+    short = cut_off(tmp_path / "short.avi", count=60, keep=0.3)
+    sample = sample_of(video(short))
+    (announced,) = store.shapes(sample)
+    put_in_cache(store, sample)
+    (stored,) = store.shapes(sample)
+    (clip,) = store.load(sample)
+    assert stored.timestamps_s == clip.timestamps_s
+    assert announced.timestamps_s[-1] > stored.timestamps_s[-1]
+    assert store.announced(sample) == [announced]
+
+
+def test_shapes_are_refused_as_clips_are(store: ClipStore, tmp_path: Path) -> None:
+    with pytest.raises(MissingClipError, match="no run has filled it"):
+        like(store, mode=CacheMode.require).shapes(SAMPLE)
+    broken = tmp_path / "broken.mp4"
+    broken.write_bytes(b"no video" * 1000)
+    with pytest.raises(DecodeError, match=r"broken\.mp4"):
+        store.shapes(sample_of(video(broken)))
+    with pytest.raises(DecodeError, match="holds no frame"):
+        store.shapes(sample_of(video(real_clip("bikes.mp4"), 500.0)))
+
+
+def cut_off(path: Path, *, count: int, keep: float) -> Path:
+    """A video whose header announces `count` frames and which ends before."""
+    write_numbered(path, "-c:v", "mjpeg", "-q:v", "5", count=count)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * keep)])
+    return path

@@ -1,10 +1,11 @@
 """A decoded clip: the frames a model is shown, and where in the source they come from.
 
-Made by `decode`, stored by `cache`, read by model input builders and reports. No torch.
+Made by `decode`, stored by `cache`, read by model input builders and reports. A `ClipShape` is a
+clip without its pixels, for whoever only measures. No torch.
 """
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -86,3 +87,50 @@ class Clip:
         """(T, 3, H, W)."""
         num_frames, channels, height, width = self.frames.shape
         return num_frames, channels, height, width
+
+    @property
+    def timestamps_s(self) -> tuple[float, ...]:
+        """[T] seconds from the first frame of the source."""
+        return self.metadata.timestamps_s
+
+    @property
+    def sample_fps(self) -> float:
+        """Frames shown per second of the span."""
+        return self.metadata.sample_fps
+
+
+class ClipLike(Protocol):
+    """What tokens and positions of a prompt depend on: a `Clip` has it, and a `ClipShape`."""
+
+    @property
+    def kind(self) -> MediaKind: ...
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(T, 3, H, W)."""
+        ...
+
+    @property
+    def timestamps_s(self) -> tuple[float, ...]:
+        """[T] seconds from the first frame of the source."""
+        ...
+
+    @property
+    def sample_fps(self) -> float:
+        """Frames shown per second of the span."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClipShape:
+    """A clip without its pixels, as `ClipLike` describes its fields.
+
+    Example:
+        ClipShape(kind=MediaKind.video, shape=(4, 3, 64, 96), timestamps_s=(0.0, 0.5, 1.0, 1.5),
+                  sample_fps=2.0)
+    """
+
+    kind: MediaKind
+    shape: tuple[int, int, int, int]
+    timestamps_s: tuple[float, ...]
+    sample_fps: float

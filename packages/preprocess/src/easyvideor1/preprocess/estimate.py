@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from easyvideor1.preprocess.announced import announced_shape
 from easyvideor1.preprocess.config import Codec
 from easyvideor1.preprocess.geometry import resize_shape
 from easyvideor1.preprocess.rules import FamilyRules
-from easyvideor1.preprocess.sampling import FrameSelection, select_frames
 from easyvideor1.schema.budget import Budgets, Convention, FrameBudget
 from easyvideor1.schema.records import Media, MediaKind
 
@@ -143,17 +143,7 @@ def clip_shape(
     Raises:
         ValueError: if its span holds no frame, or it is too thin to be resized.
     """
-    source, media = probed.source, probed.media
-    is_image = media.kind is MediaKind.image
-    num_frames = 1 if is_image else len(_selection(probed, budget, rules).indices)
-    height, width = resize_shape(
-        source.height,
-        source.width,
-        num_frames=None if is_image else num_frames,
-        budget=budget,
-        rules=rules,
-    )
-    return num_frames, 3, height, width
+    return announced_shape(probed.media, probed.source, budget, rules).shape
 
 
 def decoding_work(probed: Probed, num_frames: int) -> float:
@@ -165,17 +155,6 @@ def decoding_work(probed: Probed, num_frames: int) -> float:
     if media.kind is MediaKind.image or media.frames:
         available = num_frames
     return source.height * source.width * min(available, num_frames * FRAMES_PER_JUMP)
-
-
-def _selection(probed: Probed, budget: FrameBudget, rules: FamilyRules) -> FrameSelection:
-    return select_frames(
-        total_frames=probed.source.total_frames,
-        source_fps=probed.source.fps,
-        budget=budget,
-        rules=rules,
-        start_s=probed.media.start_s,
-        end_s=probed.media.end_s,
-    )
 
 
 def estimate(groups: Sequence[Group], budgets: Budgets, rules: FamilyRules) -> Estimate:

@@ -1,8 +1,9 @@
 """How the rest of the system gets the frames of a sample: from the cache, or decoded when asked.
 
 `cache.mode` says what a clip that is not in the cache does; either way the clip is the same,
-because both go through `decode`. Used by evaluate and train in any process and from several
-threads: a store is pickled as its settings, and opens its files and starts its decoders on use.
+because both go through `decode`. Its shape can be had without its pixels. Used by evaluate and
+train in any process and from several threads: a store is pickled as its settings, and opens its
+files and starts its decoders on use.
 """
 
 import dataclasses
@@ -11,13 +12,15 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from easyvideor1.preprocess.announced import announced_shape
 from easyvideor1.preprocess.cache import open_cache
 from easyvideor1.preprocess.cache_settings import explain_missing
-from easyvideor1.preprocess.clip import Clip
+from easyvideor1.preprocess.clip import Clip, ClipShape
 from easyvideor1.preprocess.codecs import encode
 from easyvideor1.preprocess.config import CacheConfig, CacheMode, DecodeConfig
-from easyvideor1.preprocess.decode import media_name
+from easyvideor1.preprocess.decode import media_name, probe
 from easyvideor1.preprocess.decoder_pool import DecoderPool
+from easyvideor1.preprocess.decoders import decoder_for
 from easyvideor1.preprocess.errors import DecodeError, MissingClipError
 from easyvideor1.preprocess.frame_cache import FrameCache
 from easyvideor1.preprocess.keys import clip_settings, key_of
@@ -126,6 +129,23 @@ class ClipStore:
         """
         return [self._load(sample, media) for media in sample.media]
 
+    def shapes(self, sample: Sample) -> list[ClipShape]:
+        """The shapes of a sample's clips: true ones of cached clips, else what headers announce.
+
+        Raises:
+            MissingClipError: as `load`.
+            DecodeError: as `load`, if that can be told without decoding.
+        """
+        return [self._shape(sample, media) for media in sample.media]
+
+    def announced(self, sample: Sample) -> list[ClipShape]:
+        """The shapes of a sample's clips as the headers of its media announce them.
+
+        Raises:
+            DecodeError: if a medium cannot be opened, or can give no frames.
+        """
+        return [self._announced(media) for media in sample.media]
+
     def close(self) -> None:
         """End the decoder processes. The next miss starts others."""
         with self._lock:
@@ -169,6 +189,29 @@ class ClipStore:
         clip = self._decode(media)
         self._count(LoadCounts(misses=1), media)
         return dataclasses.replace(clip, key=key)
+
+    def _shape(self, sample: Sample, media: Media) -> ClipShape:
+        if self.cache_config.mode is CacheMode.live:
+            return self._announced(media)
+        settings = self.settings(media)
+        try:
+            cached = self.cache.read_encoded(key_of(settings))
+        except KeyError:
+            self._refuse(sample, media, settings)
+            return self._announced(media)
+        return ClipShape(
+            kind=cached.kind,
+            shape=cached.frames.shape,
+            timestamps_s=cached.metadata.timestamps_s,
+            sample_fps=cached.metadata.sample_fps,
+        )
+
+    def _announced(self, media: Media) -> ClipShape:
+        source = probe(media, decoder_for(media, self.decode_config.decoder))
+        try:
+            return announced_shape(media, source, self.budget(media), self.rules)
+        except ValueError as error:
+            raise DecodeError(media_name(media), str(error)) from error
 
     def _decode(self, media: Media) -> Clip:
         with self._lock:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-    from easyvideor1.preprocess.clip import Clip
+    from easyvideor1.preprocess.clip import Clip, ClipLike
 
 TEXT, IMAGE, VIDEO = 0, 1, 2
 """Values of `mm_token_type_ids`, as transformers defines them."""
@@ -43,6 +43,16 @@ class TokenBlock:
     kind: int = TEXT
     grid: Grid | None = None
     """Of a visual block, in tokens."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextTokens:
+    """A text in L tokens."""
+
+    token_ids: list[int]
+    """[L]"""
+    spans: list[tuple[int, int]]
+    """[L] first character that a token stands for, and the one after its last."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,7 +117,7 @@ class FamilyAdapter(ABC):
     # What a family defines
 
     @abstractmethod
-    def video_blocks(self, clip: "Clip") -> list[TokenBlock]:
+    def video_blocks(self, clip: "ClipLike") -> list[TokenBlock]:
         """What one video placeholder expands to."""
 
     @abstractmethod
@@ -139,23 +149,34 @@ class FamilyAdapter(ABC):
         turn = [{"role": "user", "content": content}]
         return self._fill_template(self._render(turn, add_generation_prompt=True), texts)
 
-    def text_token_ids(self, text: str) -> list[int]:
+    def text_tokens(self, text: str) -> TextTokens:
         """`text` in tokens, control tokens spelled out as the characters they are.
 
         With `eos_token_ids[0]` appended this is an offline trajectory.
         """
-        return self._plain_tokenizer.encode(text, add_special_tokens=False).ids
+        encoding = self._plain_tokenizer.encode(text, add_special_tokens=False)
+        return TextTokens(token_ids=encoding.ids, spans=encoding.offsets)
 
-    def num_prompt_tokens(self, prompt_token_ids: Sequence[int], clips: Sequence["Clip"]) -> int:
-        """Length of the prompt once its placeholders are expanded; reads no pixels."""
+    def text_token_ids(self, text: str) -> list[int]:
+        """The ids of `text_tokens`."""
+        return self.text_tokens(text).token_ids
+
+    def has_control_text(self, text: str) -> bool:
+        """Whether `text` reads like a control token somewhere; it is plain text all the same."""
+        return self._control_pattern.search(text) is not None
+
+    def num_prompt_tokens(
+        self, prompt_token_ids: Sequence[int], clips: Sequence["ClipLike"]
+    ) -> int:
+        """Length of the prompt once its placeholders are expanded; needs no pixels."""
         return sum(len(block.token_ids) for block in self._expand(prompt_token_ids, clips))
 
-    def num_patches(self, clips: Sequence["Clip"]) -> int:
-        """Patches that the vision tower computes for these clips; reads no pixels."""
+    def num_patches(self, clips: Sequence["ClipLike"]) -> int:
+        """Patches that the vision tower computes for these clips; needs no pixels."""
         return sum(
             (1 if clip.kind is MediaKind.image else self._num_patch_times(clip))
-            * (clip.frames.shape[2] // self.rules.patch_size)
-            * (clip.frames.shape[3] // self.rules.patch_size)
+            * (clip.shape[2] // self.rules.patch_size)
+            * (clip.shape[3] // self.rules.patch_size)
             for clip in clips
         )
 
@@ -275,7 +296,9 @@ class FamilyAdapter(ABC):
 
     # Expanding it
 
-    def _expand(self, prompt_token_ids: Sequence[int], clips: Sequence["Clip"]) -> list[TokenBlock]:
+    def _expand(
+        self, prompt_token_ids: Sequence[int], clips: Sequence["ClipLike"]
+    ) -> list[TokenBlock]:
         # The n-th video placeholder is the n-th video, whatever images stand between.
         remaining = {
             kind: iter([clip for clip in clips if clip.kind is kind]) for kind in MediaKind
@@ -294,18 +317,18 @@ class FamilyAdapter(ABC):
             text = []
         return [block for block in [*blocks, TokenBlock(token_ids=text)] if block.token_ids]
 
-    def _image_block(self, clip: "Clip") -> TokenBlock:
+    def _image_block(self, clip: "ClipLike") -> TokenBlock:
         grid = Grid(1, *self._merged_size(clip))
         token_ids = [self.processor.image_token_id] * (grid.height * grid.width)
         return TokenBlock(token_ids=token_ids, kind=IMAGE, grid=grid)
 
-    def _num_patch_times(self, clip: "Clip") -> int:
+    def _num_patch_times(self, clip: "ClipLike") -> int:
         """Temporal patches of a video; an incomplete last one is filled up."""
-        return -(-len(clip.frames) // self.rules.temporal_patch_size)
+        return -(-clip.shape[0] // self.rules.temporal_patch_size)
 
-    def _merged_size(self, clip: "Clip") -> tuple[int, int]:
+    def _merged_size(self, clip: "ClipLike") -> tuple[int, int]:
         """Rows and columns of visual tokens in one frame."""
-        height, width = clip.frames.shape[2:]
+        height, width = clip.shape[2:]
         return height // self.rules.factor, width // self.rules.factor
 
     @cached_property
@@ -351,7 +374,7 @@ class FamilyAdapter(ABC):
                 raise UserError(_differs(model_path, setting, image, video))
 
     def _check_media(
-        self, prompt_token_ids: Sequence[int], clips: Sequence["Clip"], sample_id: str
+        self, prompt_token_ids: Sequence[int], clips: Sequence["ClipLike"], sample_id: str
     ) -> None:
         for placeholder, kind in self._placeholder_kinds.items():
             placed = prompt_token_ids.count(placeholder)
@@ -363,7 +386,7 @@ class FamilyAdapter(ABC):
                 )
         factor = self.rules.factor
         for number, clip in enumerate(clips, start=1):
-            height, width = clip.frames.shape[2:]
+            height, width = clip.shape[2:]
             if height % factor or width % factor:
                 raise ModelInputError(
                     f"sample {sample_id!r}: medium {number} is {height}x{width} pixels, "

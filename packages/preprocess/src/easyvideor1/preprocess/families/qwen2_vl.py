@@ -6,20 +6,20 @@ from easyvideor1.preprocess.families.base import VIDEO, FamilyAdapter, TokenBloc
 from easyvideor1.preprocess.families.mrope import Grid
 
 if TYPE_CHECKING:
-    from easyvideor1.preprocess.clip import Clip
+    from easyvideor1.preprocess.clip import Clip, ClipLike
 
 
 class Qwen2VLFamily(FamilyAdapter):
     """Adapter for checkpoints of model_type `qwen2_vl`."""
 
-    def video_blocks(self, clip: "Clip") -> list[TokenBlock]:
+    def video_blocks(self, clip: "ClipLike") -> list[TokenBlock]:
         """t·h·w video tokens; the last frame of an odd number is repeated, as in the pixels."""
         height, width = self._merged_size(clip)
         grid = Grid(self._num_patch_times(clip), height, width, self.time_step(clip))
         token_ids = [self.processor.video_token_id] * (grid.time * height * width)
         return [TokenBlock(token_ids=token_ids, kind=VIDEO, grid=grid)]
 
-    def time_step(self, clip: "Clip") -> float:
+    def time_step(self, clip: "ClipLike") -> float:
         """Distance in position between two temporal patches."""
         return 1.0
 

@@ -6,13 +6,13 @@ from easyvideor1.preprocess.families.base import VIDEO, FamilyAdapter, TokenBloc
 from easyvideor1.preprocess.families.mrope import Grid
 
 if TYPE_CHECKING:
-    from easyvideor1.preprocess.clip import Clip
+    from easyvideor1.preprocess.clip import Clip, ClipLike
 
 
 class Qwen3VLFamily(FamilyAdapter):
     """Adapter for checkpoints of model_type `qwen3_vl`."""
 
-    def video_blocks(self, clip: "Clip") -> list[TokenBlock]:
+    def video_blocks(self, clip: "ClipLike") -> list[TokenBlock]:
         """Per temporal patch: `<1.5 seconds>`, vision start, h·w video tokens, vision end."""
         start, end = self.processor.vision_start_token_id, self.processor.vision_end_token_id
         height, width = self._merged_size(clip)
@@ -31,13 +31,13 @@ class Qwen3VLFamily(FamilyAdapter):
             closing = [end]
         return [*blocks, TokenBlock(token_ids=closing)]
 
-    def patch_times_s(self, clip: "Clip") -> list[float]:
+    def patch_times_s(self, clip: "ClipLike") -> list[float]:
         """Seconds of each temporal patch: the mean of its first and last frame.
 
         An incomplete last patch repeats the last frame, as the processor does with the pixels.
         """
         size = self.rules.temporal_patch_size
-        times = list(clip.metadata.timestamps_s)
+        times = list(clip.timestamps_s)
         times += times[-1:] * (-len(times) % size)
         return [(times[i] + times[i + size - 1]) / 2 for i in range(0, len(times), size)]
 
