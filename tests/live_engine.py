@@ -52,6 +52,12 @@ class LiveEngine:
         request = self.request(prompt_token_ids, clips, **settings)
         return self.run(self.engine.generate(request))
 
+    def answer_logprobs(
+        self, prompt_token_ids: list[int], clips: Sequence[Clip], answer: Sequence[int]
+    ) -> list[float]:
+        request = self.request(prompt_token_ids, clips)
+        return self.run(self.engine.answer_logprobs(request, answer))
+
     def publish(self, state_dict: dict[str, Any]) -> None:
         """Replace the weights by all items of a state dict, as the next version."""
         from easyvideor1.evaluate.manifest import write_manifest

@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from easyvideor1.evaluate import fast_start, quiet
@@ -73,7 +73,7 @@ class EngineResult:
     completions: list[Completion]
     """[n] each one segment, stamped with the version of the weights."""
     seconds: float
-    """From acceptance to the last token, waiting included."""
+    """From the call to the last token, waiting included."""
 
 
 class Engine:
@@ -130,33 +130,61 @@ class Engine:
             RequestFailedError: the engine failed on it.
             EngineDiedError: there is no engine any more, or none with defined weights.
         """
+        start = time.perf_counter()
+        output = await self._answered(request, self._sampling_params(request.settings))
+        outputs = sorted(output.outputs, key=lambda completion: completion.index)
+        return EngineResult(
+            prompt_token_ids=list(output.prompt_token_ids or []),
+            completions=[_completion(completion, self.version) for completion in outputs],
+            seconds=time.perf_counter() - start,
+        )
+
+    async def answer_logprobs(self, request: EngineRequest, answer: Sequence[int]) -> list[float]:
+        """Log-probs of the tokens of a given answer; `settings` of the request play no part.
+
+        At temperature 1 and over all ids, those that may not be sampled included.
+
+        Raises:
+            RequestRefusedError, RequestFailedError, EngineDiedError: as `generate`.
+        """
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        asked = replace(request, prompt_token_ids=[*request.prompt_token_ids, *answer])
+        params = SamplingParams(
+            temperature=0.0,
+            max_tokens=1,
+            prompt_logprobs=0,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        output = await self._answered(asked, params)
+        told = (output.prompt_logprobs or [])[-len(answer) :]
+        return [float(at[token].logprob) for token, at in zip(answer, told, strict=True) if at]
+
+    async def _answered(self, request: EngineRequest, params: "SamplingParams") -> "RequestOutput":
+        """The engine's whole answer; raises as `generate`."""
         from vllm.exceptions import VLLMClientError, VLLMServerError
 
         async with self._gate.request():
             if not self._weights_defined:
                 raise EngineDiedError("the weights are undefined since a publish failed")
-            start = time.perf_counter()
             try:
                 prompt = await self._render(request)
-                output = await self._while_alive(self._final_output(prompt, request))
+                output = await self._while_alive(self._final_output(prompt, params, request))
             except VLLMClientError as error:
                 raise RequestRefusedError(_reason(request, error)) from error
             except VLLMServerError as error:
                 raise RequestFailedError(_reason(request, error.__cause__ or error)) from error
-            seconds = time.perf_counter() - start
-            outputs = sorted(output.outputs, key=lambda completion: completion.index)
-            # vLLM ends a request so that it could not go on with, e.g. over a medium that one of
-            # its two caches has lost; what there is of the answer is not an answer.
-            if broken := [o.finish_reason for o in outputs if o.finish_reason in BROKEN_OFF]:
-                raise RequestFailedError(
-                    f"request {request.request_id}: {len(broken)} of {len(outputs)} answers were "
-                    f"broken off ({broken[0]})"
-                )
-            return EngineResult(
-                prompt_token_ids=list(output.prompt_token_ids or []),
-                completions=[_completion(completion, self.version) for completion in outputs],
-                seconds=seconds,
+        # vLLM ends a request so that it could not go on with, e.g. over a medium that one of its
+        # two caches has lost; what there is of the answer is not an answer.
+        reasons = [o.finish_reason for o in output.outputs if o.finish_reason in BROKEN_OFF]
+        if reasons:
+            raise RequestFailedError(
+                f"request {request.request_id}: {len(reasons)} of {len(output.outputs)} answers "
+                f"were broken off ({reasons[0]})"
             )
+        return output
 
     async def _render(self, request: EngineRequest) -> "EngineInput":
         """The prompt with its media processed, off the event loop."""
@@ -177,8 +205,9 @@ class Engine:
             raise RequestRefusedError(_reason(request, error)) from error
         return rendered
 
-    async def _final_output(self, prompt: "EngineInput", request: EngineRequest) -> "RequestOutput":
-        params = self._sampling_params(request.settings)
+    async def _final_output(
+        self, prompt: "EngineInput", params: "SamplingParams", request: EngineRequest
+    ) -> "RequestOutput":
         final: RequestOutput | None = None
         async for output in self._llm.generate(prompt, params, request.request_id):
             final = output

@@ -77,6 +77,10 @@ class RankActor:
         """This rank's part of an update."""
         return self._learner.update(examples, objective)
 
+    def logprobs(self, examples: list[TrainExample]) -> list[list[float]]:
+        """See `RankLearner.logprobs`; every rank is asked the same."""
+        return self._learner.logprobs(examples)
+
     def load_counts(self) -> "LoadCounts":
         """Clips loaded so far, and where they came from."""
         return self._store.counts
@@ -132,6 +136,10 @@ class RayLearner:
         learned = self._ranks.each("update", calls, timeout_s=self._timeout_s)[0]
         counts = self._ranks.all("load_counts", timeout_s=self._timeout_s)
         return learned | self._cache_metrics.since_last(counts)
+
+    def logprobs(self, examples: Sequence[TrainExample]) -> list[list[float]]:
+        """Log-probs of each completion's tokens under the current weights."""
+        return self._ranks.all("logprobs", list(examples), timeout_s=self._timeout_s)[0]
 
     def publish(self, sampler: Sampler) -> None:
         """Hand the current weights to every engine, under the next version."""

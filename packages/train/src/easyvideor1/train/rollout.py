@@ -73,6 +73,21 @@ class EngineActor:
             result = await self._engine.generate(request)
         return result.completions
 
+    async def answer_logprobs(
+        self, request_id: str, prompt: Prompt, answer: Sequence[int]
+    ) -> list[float]:
+        """Log-probs of the tokens of a given answer, see `Engine.answer_logprobs`."""
+        from easyvideor1.evaluate.engine import EngineRequest
+
+        clips = await asyncio.to_thread(self._stores[False].load, prompt.sample)
+        request = EngineRequest(
+            request_id=request_id,
+            prompt_token_ids=prompt.token_ids,
+            clips=clips,
+            settings=SamplingSettings(),
+        )
+        return await self._engine.answer_logprobs(request, answer)
+
     async def load_counts(self) -> "LoadCounts":
         """Clips loaded so far, and where they came from."""
         return self._stores[False].counts + self._stores[True].counts

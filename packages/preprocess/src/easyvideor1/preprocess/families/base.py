@@ -171,6 +171,10 @@ class FamilyAdapter(ABC):
         """Length of the prompt once its placeholders are expanded; needs no pixels."""
         return sum(len(block.token_ids) for block in self._expand(prompt_token_ids, clips))
 
+    def num_medium_tokens(self, clip: "ClipLike") -> int:
+        """What one placeholder expands to: visual tokens, and those that tell their times."""
+        return sum(len(block.token_ids) for block in self._medium_blocks(clip))
+
     def num_patches(self, clips: Sequence["ClipLike"]) -> int:
         """Patches that the vision tower computes for these clips; needs no pixels."""
         return sum(
@@ -311,11 +315,14 @@ class FamilyAdapter(ABC):
                 continue
             kind = self._placeholder_kinds[token_id]
             clip = next(remaining[kind])
-            is_video = kind is MediaKind.video
-            visual = self.video_blocks(clip) if is_video else [self._image_block(clip)]
-            blocks += [TokenBlock(token_ids=text), *visual]
+            blocks += [TokenBlock(token_ids=text), *self._medium_blocks(clip)]
             text = []
         return [block for block in [*blocks, TokenBlock(token_ids=text)] if block.token_ids]
+
+    def _medium_blocks(self, clip: "ClipLike") -> list[TokenBlock]:
+        return (
+            self.video_blocks(clip) if clip.kind is MediaKind.video else [self._image_block(clip)]
+        )
 
     def _image_block(self, clip: "ClipLike") -> TokenBlock:
         grid = Grid(1, *self._merged_size(clip))
