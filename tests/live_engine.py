@@ -5,8 +5,12 @@ import itertools
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
+import psutil
+
 from easyvideor1.evaluate.config import EngineConfig, SamplingSettings
-from easyvideor1.evaluate.engine import Engine, EngineRequest, EngineResult
+from easyvideor1.evaluate.engine import Engine
+from easyvideor1.evaluate.engine_request import EngineRequest, EngineResult
+from easyvideor1.evaluate.weight_buckets import BUCKET_BYTES, write_buckets
 from easyvideor1.preprocess.clip import Clip
 from easyvideor1.preprocess.families import FamilyAdapter, load_family
 
@@ -20,7 +24,7 @@ class LiveEngine:
 
     Example:
         result = engine.generate(prompt_token_ids, clips, temperature=0.0, max_new_tokens=8)
-        engine.run(engine.engine.publish(manifest))
+        engine.publish(model.state_dict())
     """
 
     def __init__(self, model_path: str):
@@ -28,10 +32,16 @@ class LiveEngine:
         self.family: FamilyAdapter = load_family(model_path)
         self._runner = asyncio.Runner()
         self._request_ids = itertools.count()
+        from easyvideor1.evaluate import weights
+
         config = EngineConfig(max_model_len=MAX_MODEL_LEN, kv_cache_bytes=64 * 1024**2)
+        before = set(psutil.Process().children(recursive=True))
         self.engine: Engine = self.run(
-            Engine.start(model_path, config, self.family, weight_updates=True)
+            Engine.start(model_path, config, self.family, weight_transfer=weights.BACKEND)
         )
+        started = set(psutil.Process().children(recursive=True)) - before
+        self.processes = [p for p in started if "EngineCore" in " ".join(p.cmdline())]
+        """Where the model is, for tests that measure or kill it."""
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(coroutine)
@@ -58,12 +68,20 @@ class LiveEngine:
         request = self.request(prompt_token_ids, clips)
         return self.run(self.engine.answer_logprobs(request, answer))
 
-    def publish(self, state_dict: dict[str, Any]) -> None:
-        """Replace the weights by all items of a state dict, as the next version."""
-        from easyvideor1.evaluate.manifest import write_manifest
+    def publish(
+        self,
+        state_dict: dict[str, Any],
+        *,
+        kept: Sequence[str] = (),
+        max_bytes: int = BUCKET_BYTES,
+    ) -> None:
+        """Replace the weights by the items of a state dict, as the next version.
 
-        manifest = write_manifest(state_dict.items(), self.engine.version + 1)
-        self.run(self.engine.publish(manifest))
+        `kept`: name prefixes that are left out and stay as they are.
+        """
+        items = [item for item in state_dict.items() if not item[0].startswith(tuple(kept))]
+        buckets = write_buckets(items, max_bytes=max_bytes)
+        self.run(self.engine.publish(buckets, self.engine.version + 1, kept=kept))
 
     def restore_weights(self) -> None:
         """Publish the checkpoint's own weights, if a test has published others."""

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from easyvideor1.evaluate.config import EngineConfig
-from easyvideor1.evaluate.engine import Engine, EngineDiedError, RequestRefusedError
-from easyvideor1.evaluate.manifest import write_manifest
+from easyvideor1.evaluate.engine import Engine
+from easyvideor1.evaluate.engine_request import EngineDiedError, RequestRefusedError
+from easyvideor1.evaluate.weight_buckets import write_buckets
 from easyvideor1.preprocess.clip import Clip
 from easyvideor1.rewards import instruction
 from tests.clips import CASES, image, sample_about, video
@@ -186,14 +187,14 @@ def test_requests_in_flight_keep_the_old_version(engine: LiveEngine, model: Any)
     clips = [video(4, seed=23)]
     ids = prompt(engine, clips)
     old = engine.engine.version
-    manifest = write_manifest(model.state_dict().items(), old + 1)
+    buckets = write_buckets(model.state_dict().items())
 
     async def publish_amid_requests() -> tuple[Any, Any]:
         early = asyncio.create_task(
             engine.engine.generate(engine.request(ids, clips, n=4, seed=1, max_new_tokens=64))
         )
         await asyncio.sleep(0.02)
-        publishing = asyncio.create_task(engine.engine.publish(manifest))
+        publishing = asyncio.create_task(engine.engine.publish(buckets, old + 1))
         await asyncio.sleep(0)
         late = asyncio.create_task(
             engine.engine.generate(engine.request(ids, clips, max_new_tokens=4))
@@ -226,12 +227,16 @@ def test_an_engine_that_dies_is_told_from_a_request_that_fails(
 ) -> None:
     before = set(psutil.Process().children(recursive=True))
     clips = [video(4, seed=25)]
-    manifest = write_manifest(model.state_dict().items(), 1)
+    buckets = write_buckets(model.state_dict().items())
     request = engine.request(prompt(engine, clips), clips, n=8, max_new_tokens=400, seed=1)
+
+    from easyvideor1.evaluate import weights
 
     async def kill_and_ask() -> None:
         config = EngineConfig(max_model_len=1024, kv_cache_bytes=16 * 1024**2)
-        second = await Engine.start(tiny_model_path, config, engine.family, weight_updates=True)
+        second = await Engine.start(
+            tiny_model_path, config, engine.family, weight_transfer=weights.BACKEND
+        )
         started = set(psutil.Process().children(recursive=True)) - before
         answering = asyncio.create_task(second.generate(request))
         if moment == "amid the request":
@@ -245,7 +250,7 @@ def test_an_engine_that_dies_is_told_from_a_request_that_fails(
             with pytest.raises(EngineDiedError):
                 await asyncio.wait_for(second.generate(request), timeout=60)
             with pytest.raises(EngineDiedError):
-                await asyncio.wait_for(second.publish(manifest), timeout=60)
+                await asyncio.wait_for(second.publish(buckets, 1), timeout=60)
         finally:
             await second.stop()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from easyvideor1.evaluate.engine import RequestFailedError
+from easyvideor1.evaluate.engine_request import RequestFailedError
 from tests.clips import sample_about, video
 from tests.live_engine import LiveEngine
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from easyvideor1.evaluate.engine import RequestRefusedError
+from easyvideor1.evaluate.engine_request import RequestRefusedError
 from easyvideor1.preprocess.clip import Clip
 from easyvideor1.preprocess.families import FamilyAdapter
 from easyvideor1.schema.records import MediaKind

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from easyvideor1.evaluate.config import PipelineConfig, SamplingSettings
-from easyvideor1.evaluate.engine import (
+from easyvideor1.evaluate.engine_request import (
     EngineDiedError,
     EngineRequest,
     EngineResult,

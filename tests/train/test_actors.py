@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from easyvideor1.preprocess.config import RayConfig
 from easyvideor1.preprocess.ray_session import ray_session
 from easyvideor1.schema.errors import UserError
 from easyvideor1.train.actors import ActorFailedError, Actors, log_to
+from easyvideor1.train.direct_transfer import EngineClient
 
 
 class Worker:
@@ -99,3 +101,43 @@ def test_a_dead_actor_ends_the_wait_though_another_one_hangs(cluster, logs):
 def test_an_actor_that_hangs_meets_its_deadline(workers):
     with pytest.raises(ActorFailedError, match="worker: hang took longer than 1 s"):
         workers.all("hang", timeout_s=1)
+
+
+class Listener:
+    """What an engine actor is to vLLM's trainer."""
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    def init_weight_transfer(self, init_info: Any) -> None:
+        self.heard.append(("init", init_info))
+
+    def start_weight_update(self) -> None:
+        self.heard.append("start")
+
+    def update_weights(self, update_info: Any) -> None:
+        self.heard.append(("update", update_info))
+
+    def finish_weight_update(self) -> None:
+        self.heard.append("finish")
+
+    def tell(self) -> list[Any]:
+        return self.heard
+
+
+def test_every_engine_hears_vllms_trainer_and_has_ranks_of_its_own(cluster):
+    import ray
+
+    listeners = [ray.remote(Listener).options(num_cpus=0).remote() for _ in range(2)]
+    client = EngineClient(listeners, workers_per_engine=2)
+    client.init_weight_transfer_engine({"rank_offset": 1, "world_size": 5})
+    client.start_weight_update()
+    client.update_weights({"names": ["a"]})
+    client.finish_weight_update("3")
+    for listener, offset in zip(listeners, (1, 3), strict=True):
+        assert ray.get(listener.tell.remote()) == [
+            ("init", {"rank_offset": offset, "world_size": 5}),
+            "start",
+            ("update", {"names": ["a"]}),
+            "finish",
+        ]

@@ -1,19 +1,31 @@
-"""How prompts are spread over engines, and with which settings they are asked."""
+"""How prompts are spread over engines, how they are asked, and what becomes of refused ones."""
 
+import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from easyvideor1.schema.records import Media, MediaKind
-from easyvideor1.train.config import RolloutConfig
-from easyvideor1.train.rollout import RaySampler, assign, engine_config
+from easyvideor1.evaluate.config import SamplingSettings
+from easyvideor1.evaluate.engine_request import (
+    EngineDiedError,
+    EngineResult,
+    RequestFailedError,
+    RequestRefusedError,
+)
+from easyvideor1.preprocess.errors import MissingClipError
+from easyvideor1.preprocess.store import LoadCounts
+from easyvideor1.schema.records import Completion, Media, MediaKind, Segment
+from easyvideor1.train.config import RolloutConfig, Seeding
+from easyvideor1.train.rollout import EngineActor, RaySampler, Refusal, assign, engine_config
 
 
 class Recorder:
     """Stands where the engine actors are; answers with what it was asked."""
 
-    def __init__(self, num_engines):
+    def __init__(self, num_engines, refused=()):
         self.num_engines = num_engines
+        self.refused = refused
         self.calls = []
 
     def __len__(self):
@@ -21,7 +33,14 @@ class Recorder:
 
     def each(self, method, calls, *, timeout_s):
         self.calls += [(method, engine, *args) for engine, args in calls]
-        return [[request_id] for _, (request_id, *_) in calls]
+        return [
+            Refusal(reason="8 tokens against 9") if prompt.sample.id in self.refused else [name]
+            for _, (name, prompt, *_) in calls
+        ]
+
+    def all(self, method, *, timeout_s):
+        assert method == "load_counts"
+        return [LoadCounts() for _ in range(self.num_engines)]
 
 
 @pytest.fixture
@@ -55,6 +74,93 @@ def test_a_prompt_is_one_request_with_a_seed_of_its_own(prompts):
     assert not set(seeds) & {one.seed for one in ask(1, 1)}
 
 
+def test_the_engines_own_seed_leaves_requests_without_one(prompts):
+    engines = Recorder(1)
+    RaySampler(engines, RolloutConfig(seeding=Seeding.engine), seed=0).generate(
+        prompts, [4] * 3, step=1
+    )
+    assert [settings.seed for _, _, _, _, settings, _ in engines.calls] == [None] * 3
+
+
+def test_engines_and_runs_draw_from_streams_of_their_own(table, tmp_path):
+    config = table.config(tmp_path, steps=1)
+    seeds = [engine_config(config, index).seed for index in range(3)]
+    assert len(set(seeds)) == 3
+    assert seeds == [engine_config(config, index).seed for index in range(3)]
+    config.seed = 1
+    other_run = [engine_config(config, index).seed for index in range(3)]
+    config.rollout.engine.seed = 1
+    other_engine_seed = [engine_config(config, index).seed for index in range(3)]
+    assert len({*seeds, *other_run, *other_engine_seed}) == 9
+
+
+def test_a_refused_prompt_is_named_counted_and_left_out(prompts, caplog):
+    sampler = RaySampler(Recorder(2, refused={"s1"}), RolloutConfig(), seed=0)
+    groups = sampler.generate(prompts, [4] * 3, step=1)
+    assert [len(group) for group in groups] == [1, 0, 1]
+    assert "sample s1 is left out of the rollout: 8 tokens against 9" in caplog.text
+    assert sampler.metrics()["rollout/refused"] == 1
+    assert sampler.answer(prompts)[1] is None
+    assert sampler.metrics()["rollout/refused"] == 2
+
+
+class FailingEngine:
+    """Raises what it is told to, one error per request, then answers."""
+
+    def __init__(self, *errors):
+        self.errors = list(errors)
+        self.request_ids = []
+
+    async def generate(self, request):
+        self.request_ids.append(request.request_id)
+        if self.errors:
+            raise self.errors.pop(0)
+        completion = Completion(segments=(Segment(token_ids=(1,)),), text="a", finish_reason="stop")
+        return EngineResult(prompt_token_ids=[1], completions=[completion], seconds=0.0)
+
+
+class Clips:
+    def __init__(self, error=None):
+        self.error = error
+
+    def load(self, sample):
+        if self.error:
+            raise self.error
+        return []
+
+
+def complete(prompt, engine, clips=None):
+    """What an engine's actor makes of one prompt."""
+    actor: Any = object.__new__(EngineActor)
+    actor._engine, actor._stores = engine, {False: clips or Clips()}
+    actor._slots = {False: asyncio.Semaphore(1)}
+    return asyncio.run(actor.complete("s0", prompt, SamplingSettings(), False))
+
+
+def test_a_failed_request_is_asked_once_more_under_another_name(prompts):
+    engine = FailingEngine(RequestFailedError("out of luck"))
+    completions = complete(prompts[0], engine)
+    assert isinstance(completions, list) and [c.text for c in completions] == ["a"]
+    assert len(set(engine.request_ids)) == 2
+    engine = FailingEngine(RequestFailedError("first"), RequestFailedError("second"))
+    assert complete(prompts[0], engine) == Refusal(reason="second, twice")
+
+
+def test_a_refused_request_is_not_repeated_and_a_dead_engine_is_no_refusal(prompts):
+    engine = FailingEngine(RequestRefusedError("too long"))
+    assert complete(prompts[0], engine) == Refusal(reason="too long")
+    assert len(engine.request_ids) == 1
+    with pytest.raises(EngineDiedError):
+        complete(prompts[0], FailingEngine(EngineDiedError("gone")))
+
+
+def test_a_prompt_whose_clip_is_missing_is_refused(prompts):
+    error = MissingClipError("s0", "a.mp4", "cache", "made with other settings")
+    engine = FailingEngine()
+    assert complete(prompts[0], engine, Clips(error)) == Refusal(reason=str(error))
+    assert not engine.request_ids
+
+
 def test_validation_is_greedy_and_on_its_own_budget(prompts):
     engines = Recorder(2)
     answers = RaySampler(engines, RolloutConfig(), seed=0).answer(prompts)
@@ -74,9 +180,12 @@ def test_an_engine_holds_the_longest_prompt_with_its_answer(table, tmp_path):
     config = table.config(tmp_path, steps=1)
     config.rollout = RolloutConfig(max_prompt_tokens=100, max_new_tokens=20)
     config.model.dtype = "float32"
-    assert engine_config(config).max_model_len == 120
-    assert engine_config(config).dtype == "float32"
+    assert engine_config(config, 0).max_model_len == 120
+    assert engine_config(config, 0).encoder_cache_tokens == 400
+    assert engine_config(config, 0).dtype == "float32"
     config.rollout.engine.max_model_len = 300
+    config.rollout.engine.encoder_cache_tokens = 150
     config.rollout.engine.dtype = "bfloat16"
-    assert engine_config(config).max_model_len == 300
-    assert engine_config(config).dtype == "bfloat16"
+    assert engine_config(config, 0).max_model_len == 300
+    assert engine_config(config, 0).encoder_cache_tokens == 150
+    assert engine_config(config, 0).dtype == "bfloat16"

@@ -15,6 +15,15 @@ from easyvideor1.schema.budget import Budgets
 from easyvideor1.schema.errors import UserError
 
 
+class VisionParallel(StrEnum):
+    """What the GPUs of one engine share in the vision tower; of no effect on one GPU."""
+
+    data = "data"
+    """Each holds the whole tower and encodes whole media: no communication per layer."""
+    weights = "weights"
+    """Each holds a part of every layer: for a tower that does not fit beside the language model."""
+
+
 @dataclass(kw_only=True, slots=True)
 class EngineConfig:
     """The vLLM engine that answers. Group `rollout` of training and key `engine` of evaluation."""
@@ -33,10 +42,18 @@ class EngineConfig:
     kv_cache_bytes: int = 256 * 1024**2
     """KV cache without a GPU. Must hold at least one request of `max_model_len`."""
     tensor_parallel_size: int = 1
+    """GPUs of one engine. A model that fits on one GPU answers faster on several engines."""
+    vision_parallel: VisionParallel = VisionParallel.data
     enforce_eager: bool | None = None
     """None: CUDA graphs on a GPU, none on a CPU."""
     media_cache_gb: float = 1.0
-    """Preprocessed media kept in memory, so that a video asked about again costs nothing."""
+    """Preprocessed media kept in memory, so that a video asked about again costs nothing. On
+    several GPUs it lies in `/dev/shm`, where every one of them reads the same copy."""
+    encoder_cache_tokens: int | None = None
+    """Vision tokens of encoded media kept on the GPU, so that the answers about one video share its
+    encoding, also where they start at different times; give room for several videos. None: vLLM's
+    choice, which may be a single one. A token takes hidden size x 2 bytes, four times that in
+    Qwen3-VL."""
     seed: int = 0
     """Of the engine; a request with its own seed does not depend on it."""
 
@@ -45,6 +62,11 @@ class EngineConfig:
             raise UserError(
                 "engine needs max_num_seqs and tensor_parallel_size of at least 1, got "
                 f"{self.max_num_seqs} and {self.tensor_parallel_size}"
+            )
+        if self.encoder_cache_tokens is not None and self.encoder_cache_tokens < 1:
+            raise UserError(
+                "engine.encoder_cache_tokens must be at least 1 or null, "
+                f"got {self.encoder_cache_tokens}"
             )
         if not 0 < self.gpu_memory_utilization <= 1:
             raise UserError(

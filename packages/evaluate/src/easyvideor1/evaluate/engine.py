@@ -1,34 +1,40 @@
 """The one generation path: vLLM's AsyncLLM behind `generate` and `publish`.
 
 Evaluation and training rollouts both use it, also inside a Ray actor. It owns how requests reach
-vLLM (unexpanded prompt, pre-sized frames, forbidden tokens, seeds) and what comes back (the
-expanded prompt, completions with log-probs of the sampling policy). vLLM changes the process it
-lives in: it seeds the global generators and, on a CPU, may replace `torch.set_num_threads` and
-`torch.accelerator` functions by no-ops; so a learner never shares a process with an engine.
+vLLM and what comes back. vLLM changes the process it lives in: it seeds the global generators and,
+on a CPU, may replace `torch.set_num_threads` and `torch.accelerator` functions by no-ops; so a
+learner never shares a process with an engine.
 """
 
 import asyncio
 import time
-from collections.abc import Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from easyvideor1.evaluate import fast_start, quiet
+from easyvideor1.evaluate.agreement import disagreement, too_large_medium
 from easyvideor1.evaluate.config import EngineConfig, SamplingSettings
-from easyvideor1.schema import environment
+from easyvideor1.evaluate.engine_request import (
+    EngineDiedError,
+    EngineRequest,
+    EngineResult,
+    RequestFailedError,
+    RequestRefusedError,
+)
+from easyvideor1.evaluate.gate import Gate
 from easyvideor1.schema.records import Completion, Segment
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Coroutine
+    from collections.abc import Coroutine
 
-    from vllm import AsyncEngineArgs, SamplingParams
+    from vllm import SamplingParams
+    from vllm.config import VllmConfig
     from vllm.inputs import EngineInput
     from vllm.outputs import CompletionOutput, RequestOutput
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    from easyvideor1.evaluate.weights import WeightManifest
-    from easyvideor1.preprocess.clip import Clip
+    from easyvideor1.evaluate.weight_buckets import WeightBucket
     from easyvideor1.preprocess.families import FamilyAdapter
 
 T = TypeVar("T")
@@ -37,43 +43,10 @@ FORBIDDEN_BIAS = -100.0
 """Added to the logits of tokens that may not be sampled; vLLM's lowest bias. exp(-100) is 4e-44."""
 BROKEN_OFF = ("error", "abort")
 """Reasons of vLLM to finish that are no end of an answer."""
+Memory = Literal["weights", "kv_cache"]
+"""What wakes at a time after `sleep`."""
 LAST_ERRORS_S = 1.0
 """Time for a dead engine's errors to reach the requests that wait for it."""
-
-
-class RequestRefusedError(Exception):
-    """The engine took this request for invalid (too long, media that do not fit); others go on."""
-
-
-class RequestFailedError(Exception):
-    """The engine failed on this request and lives."""
-
-
-class EngineDiedError(Exception):
-    """The engine process has ended; every request from now on fails. Start a new engine."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EngineRequest:
-    """One prompt to be answered `settings.n` times."""
-
-    request_id: str
-    """Unique among the requests in flight."""
-    prompt_token_ids: list[int]
-    """Unexpanded: one placeholder per medium. The engine puts in the media tokens."""
-    clips: "list[Clip]"
-    """One per medium, in the order of the placeholders."""
-    settings: SamplingSettings
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EngineResult:
-    prompt_token_ids: list[int]
-    """Expanded: as the model saw it."""
-    completions: list[Completion]
-    """[n] each one segment, stamped with the version of the weights."""
-    seconds: float
-    """From the call to the last token, waiting included."""
 
 
 class Engine:
@@ -85,15 +58,16 @@ class Engine:
         await engine.stop()
     """
 
-    def __init__(self, llm: "AsyncLLM", family: "FamilyAdapter", weight_updates: bool):
+    def __init__(self, llm: "AsyncLLM", family: "FamilyAdapter", max_medium_tokens: int):
         self.version = 0
         """Of the weights: 0 is the checkpoint, then whatever was published last."""
         self._llm = llm
         self._family = family
-        self._weight_updates = weight_updates
+        self._max_medium_tokens = max_medium_tokens
         self._bias = {token: FORBIDDEN_BIAS for token in family.forbidden_token_ids}
-        self._gate = _Gate()
+        self._gate = Gate()
         self._weights_defined = True
+        self._asleep: set[Memory] = set()
 
     @classmethod
     async def start(
@@ -102,7 +76,8 @@ class Engine:
         config: EngineConfig,
         family: "FamilyAdapter",
         *,
-        weight_updates: bool = False,
+        weight_transfer: str | None = None,
+        sleep: bool = False,
     ) -> "Engine":
         """Load the model and start the engine process; it ends with this one.
 
@@ -110,17 +85,31 @@ class Engine:
             model_path: folder or hub id.
             config: of the engine.
             family: adapter of the same model.
-            weight_updates: whether `publish` will be used.
+            weight_transfer: how new weights will come: `weights.BACKEND` for `publish`, or one of
+                vLLM's backends; None where the checkpoint's stay.
+            sleep: whether `sleep` will be used.
+
+        Raises:
+            UserError: for settings that this machine cannot serve.
         """
         fast_start.use_fork_server()
         from vllm.logger import configure_logging_if_needed
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        args = _engine_args(model_path, config, family, weight_updates)
+        from easyvideor1.evaluate import engine_args
+
+        args = engine_args.engine_args(
+            model_path, config, family, weight_transfer=weight_transfer, sleep=sleep
+        )
         configure_logging_if_needed(args.create_logging_config())
         quiet.silence_expected_warnings()
-        llm = AsyncLLM.from_engine_args(args)
-        return cls(llm, family, weight_updates)
+        vllm_config = args.create_engine_config()
+        max_medium_tokens = _max_medium_tokens(vllm_config)
+        if config.encoder_cache_tokens is not None:
+            # vLLM 0.32 has no argument for it, and sets it to the tokens of one step.
+            vllm_config.scheduler_config.encoder_cache_size = config.encoder_cache_tokens
+        llm = AsyncLLM.from_vllm_config(vllm_config, disable_log_stats=True)
+        return cls(llm, family, max_medium_tokens)
 
     async def generate(self, request: EngineRequest) -> EngineResult:
         """Answer one request; waits while weights are being published.
@@ -187,10 +176,11 @@ class Engine:
         return output
 
     async def _render(self, request: EngineRequest) -> "EngineInput":
-        """The prompt with its media processed, off the event loop."""
+        """The prompt with its media processed, off the event loop, as the learner will see it."""
         from vllm.renderers.inputs.preprocess import parse_model_prompt
 
         try:
+            _refuse(request, too_large_medium(self._family, request.clips, self._max_medium_tokens))
             # In a thread: it reads the frames, from a cache file that may not be in memory yet.
             inputs = await asyncio.to_thread(
                 self._family.engine_inputs,
@@ -200,10 +190,24 @@ class Engine:
             )
             prompt = parse_model_prompt(self._llm.model_config, inputs)
             (rendered,) = await self._llm.renderer.render_cmpl_async([prompt])
+            reason = disagreement(self._family, request.prompt_token_ids, request.clips, rendered)
+            if reason is not None:
+                self._forget_media(rendered)
+            _refuse(request, reason)
+        except RequestRefusedError:
+            raise
         # Processors meet odd media with any kind of error; it is this request's alone.
         except Exception as error:
             raise RequestRefusedError(_reason(request, error)) from error
         return rendered
+
+    def _forget_media(self, rendered: Any) -> None:
+        """Media of a refused prompt are never sent, which vLLM's cache on this side cannot know."""
+        cache = self._llm.renderer.mm_processor_cache
+        if cache is not None:
+            for hashes in (rendered.get("mm_hashes") or {}).values():
+                for mm_hash in hashes:
+                    cache.invalidate(mm_hash)
 
     async def _final_output(
         self, prompt: "EngineInput", params: "SamplingParams", request: EngineRequest
@@ -234,35 +238,115 @@ class Engine:
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
 
-    async def publish(self, manifest: "WeightManifest") -> None:
+    # New weights
+
+    async def publish(
+        self, buckets: "Iterable[WeightBucket]", version: int, *, kept: Sequence[str] = ()
+    ) -> None:
         """Replace the weights. Requests in flight finish with the old ones, later ones wait.
 
         All caches made by the old weights go: prefix, encoder and processed media. If it raises,
-        the weights are undefined: requests fail until another publish succeeds.
+        the weights are undefined: requests fail until another publish succeeds. Across processes
+        its parts are called one by one: `begin_publish`, `load_bucket`, `finish_publish`.
+
+        Args:
+            buckets: of `weight_buckets.write_buckets`.
+            version: above that of the last publish; stamped on every completion.
+            kept: name prefixes of parts that are not in the buckets and stay as they are.
 
         Raises:
             EngineDiedError: there is no engine any more.
         """
-        if not self._weight_updates:
-            raise ValueError("publish needs an engine started with weight_updates=True")
-        async with self._gate.closed():
-            self._weights_defined = False
-            await self._while_alive(self._replace_weights(manifest))
-            self.version = manifest.version
-            self._weights_defined = True
+        await self.begin_publish()
+        try:
+            await self.start_weight_update()
+            for bucket in buckets:
+                await self.load_bucket(bucket)
+            await self.close_buckets(kept)
+            await self.finish_weight_update()
+            await self.finish_publish(version)
+        except BaseException:
+            await self._gate.open()
+            raise
 
-    async def _replace_weights(self, manifest: "WeightManifest") -> None:
-        from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
+    async def begin_publish(self) -> None:
+        """Wait for the requests in flight and keep later ones out; drop every cache."""
+        if self._llm.vllm_config.weight_transfer_config is None:
+            raise ValueError("publish needs an engine started with weight_transfer")
+        await self._gate.close()
+        self._weights_defined = False
+        # The pause clears all three caches, and the scheduler's view of them, in one call.
+        await self._while_alive(self._llm.pause_generation(mode="wait", clear_cache=True))
 
+    async def start_weight_update(self) -> None:
+        """Make the workers ready for the weights."""
+        await self._while_alive(self._llm.start_weight_update())
+
+    async def load_bucket(self, bucket: "WeightBucket") -> None:
+        """Load a part of the weights; on return the bucket may be freed."""
         from easyvideor1.evaluate import weights
 
-        # The pause clears all three caches, and the scheduler's view of them, in one call.
-        await self._llm.pause_generation(mode="wait", clear_cache=True)
-        await self._llm.start_weight_update()
-        update = weights.update_request(manifest)
-        await self._llm.update_weights(WeightTransferUpdateRequest(update_info=update))
-        await self._llm.finish_weight_update(str(manifest.version))
-        await self._llm.resume_generation()
+        await self.update_weights(weights.bucket_update(bucket))
+
+    async def close_buckets(self, kept: Sequence[str]) -> None:
+        """Check that every parameter has come, but for the parts under the prefixes `kept`."""
+        from easyvideor1.evaluate import weights
+
+        await self.update_weights(weights.closing_update(kept))
+
+    async def update_weights(self, update_info: Any) -> None:
+        """Pass one message of the weight-transfer backend to the workers."""
+        from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
+
+        request = WeightTransferUpdateRequest(update_info=update_info)
+        await self._while_alive(self._llm.update_weights(request))
+
+    async def finish_weight_update(self) -> None:
+        """Put the weights in place."""
+        await self._while_alive(self._llm.finish_weight_update())
+
+    async def finish_publish(self, version: int) -> None:
+        """The weights are complete: let requests in, unless the engine is still asleep."""
+        await self._while_alive(self._llm.update_weight_version(str(version)))
+        self.version = version
+        self._weights_defined = True
+        if not self._asleep:
+            await self._while_alive(self._llm.resume_generation())
+            await self._gate.open()
+
+    async def init_weight_transfer(self, init_info: dict[str, Any]) -> None:
+        """Introduce a trainer to the workers, where the backend needs that."""
+        from vllm.distributed.weight_transfer.base import WeightTransferInitRequest
+
+        request = WeightTransferInitRequest(init_info=init_info)
+        await self._while_alive(self._llm.init_weight_transfer_engine(request))
+
+    # Memory for others
+
+    async def sleep(self) -> None:
+        """Give all GPU memory away, weights included; requests wait until it is awake again.
+
+        Level 2: level 1 would keep a copy of the weights in host memory, which the next publish
+        overwrites.
+        """
+        await self._gate.close()
+        self._weights_defined = False
+        await self._while_alive(self._llm.sleep(level=2, mode="wait"))
+        self._asleep = {"weights", "kv_cache"}
+
+    async def wake(self, memory: Memory) -> None:
+        """Take memory back: the weights' before a publish, the KV cache's after it."""
+        await self._while_alive(self._llm.wake_up([memory]))
+        self._asleep.discard(memory)
+        if not self._asleep:
+            await self._reset_caches()
+            await self._gate.open()
+
+    async def _reset_caches(self) -> None:
+        """Forget what lay in memory that was given away."""
+        await self._while_alive(self._llm.reset_prefix_cache())
+        await self._while_alive(self._llm.reset_mm_cache())
+        await self._while_alive(self._llm.reset_encoder_cache())
 
     async def _while_alive(self, work: "Coroutine[Any, Any, T]") -> T:
         """The result of `work`, or `EngineDiedError` once the engine is dead.
@@ -291,49 +375,28 @@ class Engine:
         self._llm.shutdown()
 
 
+def _refuse(request: EngineRequest, reason: str | None) -> None:
+    """Raise `RequestRefusedError` if there is a reason."""
+    if reason is not None:
+        raise RequestRefusedError(f"request {request.request_id}: {reason}")
+
+
 def _reason(request: EngineRequest, error: BaseException) -> str:
     """One line; some of vLLM's messages print whole arrays."""
     first = (str(error).splitlines() or [""])[0]
     return f"request {request.request_id}: {type(error).__name__}: {first[:300]}"
 
 
-class _Gate:
-    """Lets any number of requests in, or one publish and no request.
-
-    vLLM's own pause does not cover a request that is still being preprocessed in this process: it
-    would meet a media cache that was cleared on one side only.
+def _max_medium_tokens(config: "VllmConfig") -> int:
+    """The longest medium that one encoder run takes; the scheduler would put off a longer one for
+    ever.
     """
+    from vllm.multimodal import MULTIMODAL_REGISTRY
+    from vllm.multimodal.encoder_budget import MultiModalBudget
 
-    def __init__(self) -> None:
-        self._requests = 0
-        self._closed = False
-        self._changed = asyncio.Condition()
-
-    @asynccontextmanager
-    async def request(self) -> "AsyncGenerator[None]":
-        async with self._changed:
-            await self._changed.wait_for(lambda: not self._closed)
-            self._requests += 1
-        try:
-            yield
-        finally:
-            async with self._changed:
-                self._requests -= 1
-                self._changed.notify_all()
-
-    @asynccontextmanager
-    async def closed(self) -> "AsyncGenerator[None]":
-        """Wait for the requests inside, keep later ones out."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: not self._closed)
-            self._closed = True
-            await self._changed.wait_for(lambda: self._requests == 0)
-        try:
-            yield
-        finally:
-            async with self._changed:
-                self._closed = False
-                self._changed.notify_all()
+    budget = MultiModalBudget(config, MULTIMODAL_REGISTRY)
+    budget.reset_cache()
+    return budget.get_encoder_budget()
 
 
 def _completion(output: "CompletionOutput", version: int) -> Completion:
@@ -346,49 +409,3 @@ def _completion(output: "CompletionOutput", version: int) -> Completion:
     return Completion(
         segments=(segment,), text=output.text, finish_reason=output.finish_reason or "abort"
     )
-
-
-def _engine_args(
-    model_path: str, config: EngineConfig, family: "FamilyAdapter", weight_updates: bool
-) -> "AsyncEngineArgs":
-    from vllm import AsyncEngineArgs
-    from vllm.config import WeightTransferConfig
-
-    from easyvideor1.evaluate import weights
-
-    gpu = environment.has_nvidia_gpu()
-    # vLLM's linear attention has a CPU kernel for bfloat16 alone.
-    dtype = "bfloat16" if gpu or family.has_linear_attention else "float32"
-    settings: dict[str, Any] = {
-        "model": model_path,
-        "trust_remote_code": config.trust_remote_code,
-        "dtype": dtype if config.dtype == "auto" else config.dtype,
-        "max_model_len": config.max_model_len,
-        "max_num_seqs": config.max_num_seqs,
-        "max_num_batched_tokens": config.max_num_batched_tokens,
-        "tensor_parallel_size": config.tensor_parallel_size,
-        "seed": config.seed,
-        "enforce_eager": not gpu if config.enforce_eager is None else config.enforce_eager,
-        "mm_processor_cache_gb": config.media_cache_gb,
-        "enable_prefix_caching": True,
-        # Log-probs of the policy that sampled: after temperature and the forbidden tokens.
-        "logprobs_mode": "processed_logprobs",
-        "worker_extension_cls": "easyvideor1.evaluate.worker.WorkerExtension",
-        "disable_log_stats": True,
-    }
-    if weight_updates:
-        settings["weight_transfer_config"] = WeightTransferConfig(backend=weights.BACKEND)
-    if gpu:
-        settings["gpu_memory_utilization"] = config.gpu_memory_utilization
-    else:
-        settings |= {
-            "distributed_executor_backend": "uni",
-            "kv_cache_memory_bytes": config.kv_cache_bytes,
-            # A seeded request whose prefill is cut in two crashes the CPU engine; recurrent states
-            # can only be cached where prefills are cut.
-            "enable_chunked_prefill": False,
-            "enable_prefix_caching": not family.has_linear_attention,
-            "skip_mm_profiling": True,
-            "use_tqdm_on_load": False,
-        }
-    return AsyncEngineArgs(**settings)

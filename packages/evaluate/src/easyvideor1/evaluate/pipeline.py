@@ -18,7 +18,7 @@ from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import Media, Prediction, PredictionStatus, Sample
 
 if TYPE_CHECKING:
-    from easyvideor1.evaluate.engine import EngineRequest, EngineResult
+    from easyvideor1.evaluate.engine_request import EngineRequest, EngineResult
     from easyvideor1.preprocess.clip import Clip
 
 GREY = 128
@@ -141,7 +141,7 @@ class Pipeline:
     async def _answer(
         self, question: Question, clips: "list[Clip]", media: tuple[dict[str, Any], ...]
     ) -> None:
-        from easyvideor1.evaluate.engine import (
+        from easyvideor1.evaluate.engine_request import (
             EngineRequest,
             RequestFailedError,
             RequestRefusedError,

@@ -256,7 +256,8 @@ async def _answer_all(
 ) -> None:
     import time
 
-    from easyvideor1.evaluate.engine import Engine, EngineDiedError
+    from easyvideor1.evaluate.engine import Engine
+    from easyvideor1.evaluate.engine_request import EngineDiedError
 
     engine = await Engine.start(model_path, config.engine, family)
     try:

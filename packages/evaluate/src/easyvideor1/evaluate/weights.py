@@ -1,11 +1,12 @@
 """Weights on their way from a trainer into a running engine.
 
-`manifest` packs tensors into shared memory (trainer side); `SharedMemoryEngine` is a vLLM
-weight-transfer backend that maps and loads them (inside the engine's worker). The sequence around
-it, with its pause and its cache resets, is `Engine.publish`.
+Two vLLM backends for the worker's side: `SharedMemoryEngine` maps and loads what `weight_buckets`
+packs; `SharedGPUEngine` is vLLM's own for CUDA IPC, but for the form of its handles. The sequence
+around them, with its pause and its cache resets, is `Engine.publish`.
 """
 
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from vllm.distributed.weight_transfer.base import (
@@ -14,17 +15,16 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferUpdateInfo,
 )
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
-
-from easyvideor1.evaluate.manifest import (
-    WeightEntry,
-    WeightManifest,
-    read_manifest,
-    write_manifest,
+from vllm.distributed.weight_transfer.ipc_engine import (
+    IPCWeightTransferEngine,
+    IPCWeightTransferUpdateInfo,
 )
 
-BACKEND = "evr_shared_memory"
+from easyvideor1.evaluate.ipc_handles import torch_handle
+from easyvideor1.evaluate.weight_buckets import TensorAssembly, WeightBucket, WeightEntry
 
-__all__ = ["BACKEND", "WeightEntry", "WeightManifest", "update_request", "write_manifest"]
+BACKEND = "evr_shared_memory"
+IPC_BACKEND = "evr_ipc"
 
 
 @dataclass
@@ -34,8 +34,12 @@ class SharedMemoryInit(WeightTransferInitInfo):
 
 @dataclass
 class SharedMemoryUpdate(WeightTransferUpdateInfo):
-    path: str
-    entries: list[dict[str, Any]]
+    """One bucket, or the message that closes an update."""
+
+    path: str = ""
+    entries: list[dict[str, Any]] = field(default_factory=list)
+    kept: list[str] | None = None
+    """In the closing message: name prefixes of the parts that keep the weights they have."""
 
 
 class SharedMemoryEngine(WeightTransferEngine[SharedMemoryInit, SharedMemoryUpdate]):
@@ -52,14 +56,30 @@ class SharedMemoryEngine(WeightTransferEngine[SharedMemoryInit, SharedMemoryUpda
 
         # Plain load_weights fails on a CPU, where start-up has prepacked and emptied parameters.
         initialize_layerwise_reload(self.model)
+        self._assembly = TensorAssembly()
+        self._loaded: set[str] = set()
 
     def receive_weights(self, update_info: SharedMemoryUpdate) -> None:
-        entries = [WeightEntry(**entry) for entry in update_info.entries]
-        loaded = self.model.load_weights(read_manifest(update_info.path, entries))
+        if update_info.kept is not None:
+            # Not in `finish_weight_update`: vLLM takes an update that fails there for unfinished,
+            # and would refuse to begin the next.
+            self._check_complete(update_info.kept)
+            return
+        entries = tuple(WeightEntry(**entry) for entry in update_info.entries)
+        bucket = WeightBucket(path=update_info.path, entries=entries)
+        # A layer whose parts lie in two buckets keeps the first one mapped until it is complete.
+        self._loaded |= self.model.load_weights(self._assembly.tensors(bucket))
+
+    def _check_complete(self, kept: Sequence[str]) -> None:
         # Not only the learner's mistake to guard against: a tied lm_head that is not sent would
-        # keep its old values on a CPU.
+        # keep its old values on a CPU, and half of a fused layer would be corrupt.
+        mapper = self.model.hf_to_vllm_mapper
+        kept_prefixes = tuple(mapper.map_name(prefix) or prefix for prefix in kept)
         wanted = {name for name, _ in self.model.named_parameters(remove_duplicate=False)}
-        if missing := sorted(wanted - set(loaded)):
+        missing = sorted(
+            name for name in wanted - self._loaded if not name.startswith(kept_prefixes)
+        )
+        if missing:
             raise ValueError(
                 f"the published weights lack {len(missing)} of {len(wanted)} parameters, among "
                 f"them {', '.join(missing[:3])}; publish all items of state_dict()"
@@ -73,9 +93,24 @@ class SharedMemoryEngine(WeightTransferEngine[SharedMemoryInit, SharedMemoryUpda
     def shutdown(self) -> None: ...
 
 
-def update_request(manifest: WeightManifest) -> dict[str, Any]:
-    """The manifest as vLLM carries it to its workers."""
-    return {"path": manifest.path, "entries": [asdict(entry) for entry in manifest.entries]}
+class SharedGPUEngine(IPCWeightTransferEngine):
+    """Loads weights from GPU memory of the trainer. Not run on a GPU yet."""
+
+    def parse_update_info(self, update_dict: dict[str, Any]) -> IPCWeightTransferUpdateInfo:
+        """The packed buffer's handles came as `ipc_handles.plain_handle`."""
+        handles = {gpu: torch_handle(plain) for gpu, plain in update_dict["ipc_handles"].items()}
+        return super().parse_update_info(update_dict | {"ipc_handles": handles})
+
+
+def bucket_update(bucket: WeightBucket) -> dict[str, Any]:
+    """A bucket as vLLM carries it to its workers."""
+    return {"path": bucket.path, "entries": [asdict(entry) for entry in bucket.entries]}
+
+
+def closing_update(kept: Sequence[str]) -> dict[str, Any]:
+    """The message that all buckets were sent, but for the parts under these name prefixes."""
+    return {"kept": list(kept)}
 
 
 WeightTransferEngineFactory.register_engine(BACKEND, SharedMemoryEngine)
+WeightTransferEngineFactory.register_engine(IPC_BACKEND, SharedGPUEngine)

@@ -1,4 +1,4 @@
-"""What runs inside vLLM's worker processes: our weight backend, and an end with their owner.
+"""What runs inside vLLM's worker processes: our weight backends, and an end with their owner.
 
 vLLM imports this module in each worker because `worker_extension_cls` names it, before the model
 is loaded. Nothing else imports it.
@@ -10,7 +10,7 @@ import select
 import signal
 import threading
 
-from easyvideor1.evaluate import quiet, weights  # noqa: F401  weights registers the backend
+from easyvideor1.evaluate import quiet, weights  # noqa: F401  weights registers the backends
 from easyvideor1.evaluate.fast_start import OWNER_PID
 
 quiet.silence_expected_warnings()

@@ -39,6 +39,11 @@ class Actors:
     def __len__(self) -> int:
         return len(self._handles)
 
+    @property
+    def handles(self) -> list[Any]:
+        """The actors, for others that call them directly."""
+        return list(self._handles)
+
     def begin_all(self, method: str, *args: Any) -> list[Any]:
         """Start a method on every actor; pass the result to `wait`."""
         return [getattr(handle, method).remote(*args) for handle in self._handles]

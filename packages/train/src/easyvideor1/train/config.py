@@ -191,6 +191,29 @@ class MixingConfig:
     """`replace`: a usable offline trajectory takes one slot of its group."""
 
 
+class Seeding(StrEnum):
+    """Where the randomness of an answer comes from."""
+
+    request = "request"
+    """A seed per prompt and step: an answer does not depend on what else the engine is asked."""
+    engine = "engine"
+    """The engine's own stream, which costs nothing: a seeded request needs a generator of its own,
+    drawn from one after the other. Two runs differ as soon as their requests arrive otherwise."""
+
+
+class WeightTransferName(StrEnum):
+    """How new weights reach the engines."""
+
+    auto = "auto"
+    """`shared_memory` without GPUs, `ipc` where engines and learner share them, else `nccl`."""
+    shared_memory = "shared_memory"
+    """Through host memory of one machine."""
+    ipc = "ipc"
+    """From GPU memory that the learner shares with the engine on the same GPU."""
+    nccl = "nccl"
+    """From GPU to GPU, also between machines."""
+
+
 @dataclass(kw_only=True, slots=True)
 class RolloutConfig:
     """The `rollout` group: what is sampled in a step. top_p and top_k are off, by design."""
@@ -208,14 +231,30 @@ class RolloutConfig:
     engines: int = 1
     """vLLM engines; prompts about the same media go to the same one."""
     engine: EngineConfig = field(default_factory=EngineConfig)
-    """Of each engine. `max_model_len: null` becomes max_prompt_tokens + max_new_tokens."""
+    """Of each engine. `max_model_len: null` becomes max_prompt_tokens + max_new_tokens,
+    `encoder_cache_tokens: null` four times max_prompt_tokens."""
+    seeding: Seeding | None = None
+    """null: `request` on a CPU, `engine` on a GPU."""
+    colocated: bool = False
+    """Engines and learner take turns on the same GPUs: the engines give their memory away during an
+    update, the learner gives its own away during a rollout. Each engine is on one GPU, with one
+    rank."""
+    weight_transfer: WeightTransferName = WeightTransferName.auto
+    publish_bucket_mb: int = 1_024
+    """Weights under way to the engines at a time, beside the weights themselves."""
     start_timeout_s: float = 900.0
     """A start-up that takes longer ends the run."""
     timeout_s: float = 1_800.0
     """A rollout, publish or validation that takes longer ends the run."""
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "max_new_tokens", "max_prompt_tokens", "engines"):
+        for name in (
+            "batch_size",
+            "max_new_tokens",
+            "max_prompt_tokens",
+            "engines",
+            "publish_bucket_mb",
+        ):
             if getattr(self, name) < 1:
                 raise UserError(f"rollout.{name} must be at least 1, got {getattr(self, name)}")
         if self.group_size < 2:
@@ -227,6 +266,21 @@ class RolloutConfig:
             raise UserError(
                 f"rollout.temperature must be above 0, got {self.temperature}; greedy samples of a "
                 "prompt would all be equal"
+            )
+        if self.colocated and self.engine.tensor_parallel_size > 1:
+            raise UserError(
+                "rollout.colocated=true needs rollout.engine.tensor_parallel_size=1, got "
+                f"{self.engine.tensor_parallel_size}; use more rollout.engines, one per GPU"
+            )
+        if self.weight_transfer is WeightTransferName.ipc and not self.colocated:
+            raise UserError(
+                "rollout.weight_transfer=ipc needs rollout.colocated=true: memory is shared by "
+                "processes of one GPU; use nccl where engines have GPUs of their own"
+            )
+        if self.weight_transfer is WeightTransferName.nccl and self.colocated:
+            raise UserError(
+                "rollout.weight_transfer=nccl needs rollout.colocated=false: two processes of one "
+                "GPU cannot be in one NCCL group; use ipc"
             )
         if self.start_timeout_s <= 0 or self.timeout_s <= 0:
             raise UserError(
@@ -315,10 +369,11 @@ class TrainRayConfig(RayConfig):
     object_store_mb: int = 256
     """Shared memory of our own Ray; only records pass through it."""
     engine_gpus: float | None = None
-    """GPUs an engine reserves; null: its tensor_parallel_size where there are GPUs, else 0."""
+    """GPUs an engine reserves; null: its tensor_parallel_size where there are GPUs, half of one if
+    `rollout.colocated`, else 0."""
     rank_gpus: float | None = None
-    """GPUs a learner rank reserves; null: 1 where there are GPUs, else 0. Engines and ranks that
-    share a GPU take fractions, e.g. 0.5 each."""
+    """GPUs a learner rank reserves; null: 1 where there are GPUs, half of one if
+    `rollout.colocated`, else 0."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -344,6 +399,11 @@ class TrainConfig:
     ray: TrainRayConfig = field(default_factory=TrainRayConfig)
 
     def __post_init__(self) -> None:
+        if self.rollout.colocated and self.rollout.engines != self.learner.ranks:
+            raise UserError(
+                "rollout.colocated=true needs as many engines as ranks, got "
+                f"rollout.engines={self.rollout.engines} and learner.ranks={self.learner.ranks}"
+            )
         if self.train.steps == 0 and self.train.warm_start.steps == 0:
             raise UserError("nothing to train: train.steps and train.warm_start.steps are both 0")
 

@@ -35,3 +35,18 @@ def parameters_by_part(model: PreTrainedModel) -> Iterator[tuple[FrozenPart, nn.
             yield FrozenPart.vision, parameter
         else:
             yield FrozenPart.language, parameter
+
+
+def frozen_prefixes(model: PreTrainedModel) -> tuple[str, ...]:
+    """Name prefixes of the parts that are frozen as a whole.
+
+    Coarse on purpose: an engine that is not sent a part keeps it, but its layers are fused ones,
+    and half of a fused layer cannot be kept.
+    """
+    towers = {"model.language_model.": model.model.language_model, "lm_head.": model.lm_head}
+    towers |= {f"model.visual.{name}.": part for name, part in model.model.visual.named_children()}
+    return tuple(
+        prefix
+        for prefix, part in towers.items()
+        if {parameter.requires_grad for parameter in part.parameters()} == {False}
+    )

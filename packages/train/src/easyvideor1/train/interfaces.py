@@ -4,7 +4,7 @@ The loop sees only these. Ray actors satisfy them in a run; small in-memory obje
 Records cross process boundaries by pickle; no tensors, and nothing heavy is imported here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from easyvideor1.schema.records import Completion, Group, Sample, Score
 
 if TYPE_CHECKING:
-    from easyvideor1.evaluate.manifest import WeightManifest
+    from easyvideor1.train.actors import Actors
     from easyvideor1.train.offline import OfflineReader
 
 Objective = Literal["policy", "sft"]
@@ -88,15 +88,21 @@ class Sampler(Protocol):
     def generate(
         self, prompts: Sequence[Prompt], group_sizes: Sequence[int], *, step: int
     ) -> list[list[Completion]]:
-        """`group_sizes[i]` completions of `prompts[i]` under the sampling law of training."""
+        """`group_sizes[i]` completions of `prompts[i]` under the sampling law of training.
+
+        An empty list for a prompt that the engine refused.
+        """
         ...
 
-    def answer(self, prompts: Sequence[Prompt]) -> list[Completion]:
-        """One greedy completion per prompt, on the media budget of validation."""
+    def answer(self, prompts: Sequence[Prompt]) -> list[Completion | None]:
+        """One greedy completion per prompt, on the media budget of validation; None if refused."""
         ...
 
-    def publish(self, manifest: "WeightManifest") -> None:
-        """Take new weights; every later completion carries their version."""
+    def publish(self, send: "Callable[[Actors], None]", version: int) -> None:
+        """Take the weights that `send` brings to the engines, between two completions.
+
+        Every later completion carries their version.
+        """
         ...
 
     def metrics(self) -> dict[str, float]:

@@ -19,10 +19,12 @@ from torch.distributed.tensor import DTensor
 
 from easyvideor1.train import checkpoint, export
 from easyvideor1.train.config import AlgorithmConfig, LearnerConfig, OptimizerConfig
+from easyvideor1.train.freezing import frozen_prefixes
 from easyvideor1.train.interfaces import Objective, TrainExample
 from easyvideor1.train.kl import k3
 from easyvideor1.train.model_forward import PolicyModel, TokenScores
 from easyvideor1.train.objectives import OBJECTIVES, imitation, weighted_sum
+from easyvideor1.train.offloading import move
 from easyvideor1.train.optimizer import build_optimizer, clip_gradients, learning_rate
 from easyvideor1.train.sharding import load_model, shard
 from easyvideor1.train.token_tree import (
@@ -189,16 +191,34 @@ class RankLearner:
             for values, example in zip(scores, examples, strict=True)
         ]
 
-    def gather_weights(self) -> Iterator[tuple[str, Tensor]]:
+    def gather_weights(self, skip: tuple[str, ...] = ()) -> Iterator[tuple[str, Tensor]]:
         """Full weights by their Hugging Face name, the tied head included, on this rank's device.
 
-        Only rank 0 gets them; the others run the iterator to its end for the collectives in it.
-        A tensor may be a view of the live weights: use it before the next update.
+        Every rank gets them, and runs the iterator to its end for the collectives in it. A tensor
+        may be a view of the live weights: use it before the next update.
+
+        Args:
+            skip: name prefixes of weights that are left out, e.g. `frozen_prefixes`.
         """
         for name, value in self.model.hf.state_dict().items():
-            full = value.full_tensor() if isinstance(value, DTensor) else value
-            if self.rank == 0:
-                yield name, full.detach()
+            if name.startswith(skip):
+                continue
+            # Offloaded shards come back one at a time.
+            here = value.to(self.device)
+            yield name, (here.full_tensor() if isinstance(here, DTensor) else here).detach()
+
+    @property
+    def frozen_prefixes(self) -> tuple[str, ...]:
+        """Name prefixes of the parts of the model that never change."""
+        return frozen_prefixes(self.model.hf)
+
+    def offload(self) -> None:
+        """Move weights and optimizer to host memory; without a GPU they are there already."""
+        move(self.model, self.optimizer, torch.device("cpu"))
+
+    def onload(self) -> None:
+        """Move weights and optimizer to this rank's device; before `update` and `logprobs`."""
+        move(self.model, self.optimizer, self.device)
 
     def save(self, folder: Path) -> None:
         """Write weights, optimizer, schedule and random states into `folder`."""
@@ -213,7 +233,10 @@ class RankLearner:
 
     def export(self, folder: Path) -> None:
         """Write a Hugging Face folder that transformers and vLLM load."""
-        weights = {name: value.cpu() for name, value in self.gather_weights()}
+        weights: dict[str, Tensor] = {}
+        for name, value in self.gather_weights():
+            if self.rank == 0:
+                weights[name] = value.cpu()
         if self.rank == 0:
             stored_dtype = self.family.config.dtype or torch.float32
             export.write_folder(folder, self.model.hf, weights, self.family.processor, stored_dtype)

@@ -5,7 +5,7 @@ generated. A sample without one gets a full group. The loop does not know the di
 source of every completion says where it came from.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from easyvideor1.schema.records import Completion
@@ -13,7 +13,7 @@ from easyvideor1.train.interfaces import Prompt, Sampler
 from easyvideor1.train.offline import OfflineReader
 
 if TYPE_CHECKING:
-    from easyvideor1.evaluate.manifest import WeightManifest
+    from easyvideor1.train.actors import Actors
 
 
 class ReplaceSampler:
@@ -38,13 +38,13 @@ class ReplaceSampler:
             for completions, chosen in zip(fresh, offline, strict=True)
         ]
 
-    def answer(self, prompts: Sequence[Prompt]) -> list[Completion]:
+    def answer(self, prompts: Sequence[Prompt]) -> list[Completion | None]:
         """Greedy completions; nothing is mixed into validation."""
         return self._sampler.answer(prompts)
 
-    def publish(self, manifest: "WeightManifest") -> None:
+    def publish(self, send: "Callable[[Actors], None]", version: int) -> None:
         """Pass new weights on."""
-        self._sampler.publish(manifest)
+        self._sampler.publish(send, version)
 
     def metrics(self) -> dict[str, float]:
         """The sampler's counts and those of refused trajectories."""

@@ -2,17 +2,20 @@
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from easyvideor1.train.actors import Actors, log_to
 from easyvideor1.train.config import TrainConfig
+from easyvideor1.train.direct_transfer import DirectSender, DirectSetup
 from easyvideor1.train.interfaces import Objective, Sampler, TrainExample
+from easyvideor1.train.memory import used_bytes
 from easyvideor1.train.metrics import CacheMetrics
+from easyvideor1.train.publishing import WeightTransfer
 
 if TYPE_CHECKING:
-    from easyvideor1.evaluate.manifest import WeightManifest
+    from easyvideor1.evaluate.weight_buckets import WeightBucket
     from easyvideor1.preprocess.store import LoadCounts
 
 
@@ -22,6 +25,8 @@ class RankActor:
     def __init__(self, log: Path, rank: int):
         log_to(log)
         self._rank = rank
+        self._buckets: Iterator[WeightBucket] | None = None
+        self._sender: DirectSender | None = None
 
     def address(self, loopback: bool) -> tuple[str, int]:
         """Host and free port where the ranks can meet; asked of rank 0."""
@@ -63,6 +68,8 @@ class RankActor:
             dtype=model.dtype,
             trust_remote_code=model.trust_remote_code,
         )
+        if config.rollout.colocated:
+            self._learner.offload()
 
     def begin(self, objective: Objective) -> None:
         """A fresh optimizer and schedule for one phase."""
@@ -85,16 +92,49 @@ class RankActor:
         """Clips loaded so far, and where they came from."""
         return self._store.counts
 
-    def manifest(self, version: int) -> "WeightManifest | None":
-        """The weights in shared memory of rank 0; None on the others, which help to gather."""
-        from easyvideor1.evaluate.manifest import write_manifest
+    def frozen(self) -> tuple[str, ...]:
+        """Name prefixes of the parts that never change."""
+        return self._learner.frozen_prefixes
 
-        weights = self._learner.gather_weights()
-        if self._rank == 0:
-            return write_manifest(weights, version)
-        for _ in weights:
-            pass
-        return None
+    def next_bucket(self, max_bytes: int, skip: tuple[str, ...]) -> "WeightBucket | None":
+        """The next part of the weights, in shared memory of rank 0; None after the last.
+
+        The other ranks help to gather them and return empty ones. A bucket is valid until the next
+        call.
+        """
+        from easyvideor1.evaluate.weight_buckets import write_buckets
+
+        if self._buckets is None:
+            weights = self._learner.gather_weights(skip)
+            self._buckets = write_buckets(weights, max_bytes=max_bytes, write=self._rank == 0)
+        bucket = next(self._buckets, None)
+        if bucket is None:
+            self._buckets = None
+        return bucket
+
+    def send_weights(
+        self,
+        setup: DirectSetup,
+        meeting: tuple[str, int],
+        engines: list[Any],
+        everything: bool,
+    ) -> None:
+        """This rank's part in a publish from GPU to GPU."""
+        if self._sender is None:
+            self._sender = DirectSender(self._learner, setup, meeting, engines)
+        self._sender.send(everything=everything)
+
+    def offload(self) -> None:
+        """Give GPU memory away."""
+        self._learner.offload()
+
+    def onload(self) -> None:
+        """Take it back."""
+        self._learner.onload()
+
+    def memory_bytes(self) -> int:
+        """Memory in use, see `memory.used_bytes`."""
+        return used_bytes()
 
     def save(self, folder: Path) -> None:
         """Write this rank's part of a checkpoint."""
@@ -112,10 +152,14 @@ class RankActor:
 class RayLearner:
     """`interfaces.Learner` over rank actors."""
 
-    def __init__(self, ranks: Actors, *, timeout_s: float):
+    def __init__(self, ranks: Actors, transfer: WeightTransfer, config: TrainConfig):
         self._ranks = ranks
-        self._timeout_s = timeout_s
+        self._transfer = transfer
+        self._timeout_s = config.learner.timeout_s
         self._version = 0
+        # Engines that have slept hold nothing.
+        self._always_everything = config.rollout.colocated
+        self._engines_have_frozen_parts = False
         self._cache_metrics = CacheMetrics("learner")
 
     def begin(self, objective: Objective) -> None:
@@ -144,8 +188,23 @@ class RayLearner:
     def publish(self, sampler: Sampler) -> None:
         """Hand the current weights to every engine, under the next version."""
         self._version += 1
-        manifest = self._ranks.all("manifest", self._version, timeout_s=self._timeout_s)[0]
-        sampler.publish(manifest)
+        everything = self._always_everything or not self._engines_have_frozen_parts
+        sampler.publish(
+            lambda engines: self._transfer.send(engines, everything=everything), self._version
+        )
+        self._engines_have_frozen_parts = True
+
+    def offload(self) -> None:
+        """Give the GPUs' memory away, on every rank."""
+        self._ranks.all("offload", timeout_s=self._timeout_s)
+
+    def onload(self) -> None:
+        """Take it back, on every rank."""
+        self._ranks.all("onload", timeout_s=self._timeout_s)
+
+    def memory_bytes(self) -> list[int]:
+        """Memory in use as each rank sees it."""
+        return self._ranks.all("memory_bytes", timeout_s=self._timeout_s)
 
     def save(self, folder: Path) -> None:
         """Every rank writes its part."""
@@ -153,6 +212,8 @@ class RayLearner:
 
     def load(self, folder: Path) -> None:
         """Every rank restores its part."""
+        # A checkpoint may be that of a run which trained what this one freezes.
+        self._engines_have_frozen_parts = False
         self._ranks.all("load", folder, timeout_s=self._timeout_s)
 
     def export(self, folder: Path) -> None:

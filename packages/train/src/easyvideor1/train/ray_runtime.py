@@ -12,12 +12,15 @@ from typing import Any
 
 from easyvideor1.preprocess.ray_session import ray_session
 from easyvideor1.schema import environment
+from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import Sample
 from easyvideor1.train.actors import ActorFailedError, Actors
 from easyvideor1.train.config import MixingMode, TrainConfig
+from easyvideor1.train.hand_over import HandOver
 from easyvideor1.train.inputs import Inputs
-from easyvideor1.train.interfaces import Runtime, Sampler
+from easyvideor1.train.interfaces import Learner, Runtime, Sampler
 from easyvideor1.train.mixing import ReplaceSampler
+from easyvideor1.train.publishing import weight_transfer
 from easyvideor1.train.ray_learner import RankActor, RayLearner
 from easyvideor1.train.rollout import EngineActor, RaySampler
 from easyvideor1.train.run_folder import Checkpoint, Checkpointer, RunFolder
@@ -58,10 +61,12 @@ def open_runtime(
     )
     with session:
         engines, ranks = place(config, folder)
-        starting = {
-            "engine": engines.begin_all("start", config),
-            "learner": begin_ranks(ranks, config),
-        }
+        limit = config.rollout.start_timeout_s
+        starting_ranks = begin_ranks(ranks, config)
+        if config.rollout.colocated:
+            # An engine measures the GPU's free memory to choose the size of its KV cache.
+            ranks.wait(starting_ranks, "start", timeout_s=limit)
+        starting_engines = engines.begin_all("start", config)
         # Loaded here while the processes above load theirs.
         from easyvideor1.preprocess.families import load_family
 
@@ -71,9 +76,8 @@ def open_runtime(
             runtime = assemble(
                 config, folder, start, engines, ranks, tracker, inputs, train, validation
             )
-            limit = config.rollout.start_timeout_s
-            engines.wait(starting["engine"], "start", timeout_s=limit)
-            ranks.wait(starting["learner"], "start", timeout_s=limit)
+            engines.wait(starting_engines, "start", timeout_s=limit)
+            ranks.wait(starting_ranks, "start", timeout_s=limit)
             print(f"ready after {time.monotonic() - began:.0f} s")
             try:
                 yield runtime
@@ -93,10 +97,14 @@ def assemble(
     validation: Sequence[Sample],
 ) -> Runtime:
     """The parts of a run as the loop takes them; calls no actor."""
-    sampler: Sampler = RaySampler(engines, config.rollout, seed=config.seed)
+    rollouts = RaySampler(engines, config.rollout, seed=config.seed)
+    sampler: Sampler = rollouts
     if config.mixing.mode is MixingMode.replace:
         sampler = ReplaceSampler(sampler, inputs.reader, seed=config.seed)
-    learner = RayLearner(ranks, timeout_s=config.learner.timeout_s)
+    rank_learner = RayLearner(ranks, weight_transfer(config, ranks), config)
+    learner: Learner = (
+        HandOver(rank_learner, rollouts) if config.rollout.colocated else rank_learner
+    )
     data, warm_start = inputs.training(train), inputs.warm_start(train)
     stateful: dict[str, Any] = {"data": data, "offline": inputs.reader}
     if warm_start is not None:
@@ -124,22 +132,60 @@ def place(config: TrainConfig, folder: RunFolder) -> tuple[Actors, Actors]:
     """The actors of engines and ranks, with their GPUs. They use cores without reserving them."""
     import ray
 
-    has_gpu = environment.has_nvidia_gpu()
-    engine_gpus, rank_gpus = config.ray.engine_gpus, config.ray.rank_gpus
-    if engine_gpus is None:
-        engine_gpus = config.rollout.engine.tensor_parallel_size if has_gpu else 0
-    if rank_gpus is None:
-        rank_gpus = 1 if has_gpu else 0
-    engine = ray.remote(EngineActor).options(num_cpus=0, num_gpus=engine_gpus)
-    rank = ray.remote(RankActor).options(num_cpus=0, num_gpus=rank_gpus)
+    engine_gpus, rank_gpus = gpu_shares(config)
+    num_engines, num_ranks = config.rollout.engines, config.learner.ranks
+    bundles: list[Any] = [None] * max(num_engines, num_ranks)
+    if config.rollout.colocated and engine_gpus + rank_gpus > 0:
+        bundles = gpu_per_pair(num_ranks, config.rollout.start_timeout_s)
     logs = folder.path / "logs"
-    engines = [
-        engine.remote(logs / f"engine_{index}.log") for index in range(config.rollout.engines)
-    ]
-    ranks = [
-        rank.remote(logs / f"rank_{index}.log", index) for index in range(config.learner.ranks)
-    ]
+    engines, ranks = [], []
+    for index in range(num_engines):
+        options = {"num_cpus": 0, "num_gpus": engine_gpus, "scheduling_strategy": bundles[index]}
+        engine = ray.remote(EngineActor).options(**options)
+        engines.append(engine.remote(logs / f"engine_{index}.log", index))
+    for index in range(num_ranks):
+        options = {"num_cpus": 0, "num_gpus": rank_gpus, "scheduling_strategy": bundles[index]}
+        rank = ray.remote(RankActor).options(**options)
+        ranks.append(rank.remote(logs / f"rank_{index}.log", index))
     return Actors("engine", engines, logs=logs), Actors("learner", ranks, logs=logs)
+
+
+def gpu_shares(config: TrainConfig) -> tuple[float, float]:
+    """GPUs that an engine and a rank reserve."""
+    engine_gpus, rank_gpus = config.ray.engine_gpus, config.ray.rank_gpus
+    has_gpu, colocated = environment.has_nvidia_gpu(), config.rollout.colocated
+    if engine_gpus is None:
+        engine_gpus = config.rollout.engine.tensor_parallel_size * (0.5 if colocated else 1)
+        engine_gpus = engine_gpus if has_gpu else 0
+    if rank_gpus is None:
+        rank_gpus = (0.5 if colocated else 1) if has_gpu else 0
+    return engine_gpus, rank_gpus
+
+
+def gpu_per_pair(num_pairs: int, timeout_s: float) -> list[Any]:
+    """Where the engine and the rank of each pair find the same GPU.
+
+    Fractions alone would not do: Ray may put two engines on one GPU and two ranks on the other.
+
+    Raises:
+        UserError: if there are fewer GPUs.
+    """
+    import ray
+    from ray.util.placement_group import placement_group
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    gpus = ray.cluster_resources().get("GPU", 0)
+    if gpus < num_pairs:
+        raise UserError(
+            f"rollout.colocated=true with learner.ranks={num_pairs} needs as many GPUs, but Ray "
+            f"has {gpus:g}; lower learner.ranks and rollout.engines"
+        )
+    group = placement_group([{"GPU": 1}] * num_pairs)
+    ray.get(group.ready(), timeout=timeout_s)
+    return [
+        PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index)
+        for index in range(num_pairs)
+    ]
 
 
 def begin_ranks(ranks: Actors, config: TrainConfig) -> list[Any]:

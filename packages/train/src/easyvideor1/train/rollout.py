@@ -1,36 +1,54 @@
 """Rollouts: vLLM engines in Ray actors, and the sampler that spreads prompts over them.
 
 All completions of a prompt come from one request, so that its prefix and its encoded media are
-shared, and prompts about the same media go to the same engine. Seeds are derived from run seed,
-step and sample id; what else an engine is asked does not change them.
+shared, and prompts about the same media go to the same engine. A prompt that an engine refuses is
+named, counted and left out; an engine that dies ends the run.
 """
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import replace
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from easyvideor1.evaluate.config import EngineConfig, SamplingSettings
+from easyvideor1.schema import environment
+from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import Completion, Sample
 from easyvideor1.train.actors import Actors, log_to
-from easyvideor1.train.config import RolloutConfig, TrainConfig
+from easyvideor1.train.config import RolloutConfig, Seeding, TrainConfig
 from easyvideor1.train.interfaces import Prompt
+from easyvideor1.train.memory import used_bytes
 from easyvideor1.train.metrics import CacheMetrics
 from easyvideor1.train.offline import stable_hash
+from easyvideor1.train.publishing import engine_backend
 
 if TYPE_CHECKING:
-    from easyvideor1.evaluate.manifest import WeightManifest
+    from easyvideor1.evaluate.engine import Memory
+    from easyvideor1.evaluate.weight_buckets import WeightBucket
+    from easyvideor1.preprocess.clip import Clip
     from easyvideor1.preprocess.store import ClipStore, LoadCounts
 
+log = logging.getLogger(__name__)
+
+NUM_ENCODED_PROMPTS = 4  # of the greatest length, whose encoded media an engine keeps
 NUM_PREPARED = 4  # prompts whose frames are loaded while the engine is full
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refusal:
+    """Why a prompt has no completions."""
+
+    reason: str
 
 
 class EngineActor:
     """One vLLM engine with the frames it is asked about, in a process of its own."""
 
-    def __init__(self, log: Path):
+    def __init__(self, log: Path, index: int):
         log_to(log)
+        self._index = index
 
     async def start(self, config: TrainConfig) -> None:
         """Load model and clip stores. Apart from `__init__`, which Ray does not await."""
@@ -43,6 +61,7 @@ class EngineActor:
 
         model, rollout = config.model, config.rollout
         family = load_family(model.path, trust_remote_code=model.trust_remote_code)
+        # Frames are loaded here, once per engine, however many GPUs it has.
         self._stores: dict[bool, ClipStore] = {
             validation: open_store(config, family.rules, validation=validation)
             for validation in (False, True)
@@ -53,31 +72,51 @@ class EngineActor:
             True: asyncio.Semaphore(num_seqs + NUM_PREPARED),
         }
         self._engine: Engine = await Engine.start(
-            model.path, engine_config(config), family, weight_updates=True
+            model.path,
+            engine_config(config, self._index),
+            family,
+            weight_transfer=engine_backend(config),
+            sleep=rollout.colocated,
         )
 
     async def complete(
         self, request_id: str, prompt: Prompt, settings: SamplingSettings, validation: bool
-    ) -> list[Completion]:
-        """The completions of one prompt."""
-        from easyvideor1.evaluate.engine import EngineRequest
+    ) -> list[Completion] | Refusal:
+        """The completions of one prompt; one that the engine fails on is asked once more."""
+        from easyvideor1.evaluate.engine_request import RequestFailedError, RequestRefusedError
 
         async with self._slots[validation]:
-            clips = await asyncio.to_thread(self._stores[validation].load, prompt.sample)
-            request = EngineRequest(
-                request_id=request_id,
-                prompt_token_ids=prompt.token_ids,
-                clips=clips,
-                settings=settings,
-            )
-            result = await self._engine.generate(request)
-        return result.completions
+            try:
+                clips = await asyncio.to_thread(self._stores[validation].load, prompt.sample)
+            except UserError as error:
+                return Refusal(reason=str(error))
+            for name in (request_id, f"{request_id}, again"):
+                try:
+                    return await self._ask(name, prompt, clips, settings)
+                except RequestRefusedError as error:
+                    return Refusal(reason=str(error))
+                except RequestFailedError as error:
+                    reason = str(error)
+            return Refusal(reason=f"{reason}, twice")
+
+    async def _ask(
+        self, request_id: str, prompt: Prompt, clips: "list[Clip]", settings: SamplingSettings
+    ) -> list[Completion]:
+        from easyvideor1.evaluate.engine_request import EngineRequest
+
+        request = EngineRequest(
+            request_id=request_id,
+            prompt_token_ids=prompt.token_ids,
+            clips=clips,
+            settings=settings,
+        )
+        return (await self._engine.generate(request)).completions
 
     async def answer_logprobs(
         self, request_id: str, prompt: Prompt, answer: Sequence[int]
     ) -> list[float]:
         """Log-probs of the tokens of a given answer, see `Engine.answer_logprobs`."""
-        from easyvideor1.evaluate.engine import EngineRequest
+        from easyvideor1.evaluate.engine_request import EngineRequest
 
         clips = await asyncio.to_thread(self._stores[False].load, prompt.sample)
         request = EngineRequest(
@@ -92,9 +131,53 @@ class EngineActor:
         """Clips loaded so far, and where they came from."""
         return self._stores[False].counts + self._stores[True].counts
 
-    async def publish(self, manifest: "WeightManifest") -> None:
-        """Replace the engine's weights."""
-        await self._engine.publish(manifest)
+    # New weights: the parts of `Engine.publish`, called by the sampler, a transfer or vLLM's client
+
+    async def begin_publish(self) -> None:
+        """Finish the requests in flight; later ones wait."""
+        await self._engine.begin_publish()
+
+    async def init_weight_transfer(self, init_info: dict[str, Any]) -> None:
+        """Meet the trainer."""
+        await self._engine.init_weight_transfer(init_info)
+
+    async def start_weight_update(self) -> None:
+        """Be ready for weights."""
+        await self._engine.start_weight_update()
+
+    async def load_bucket(self, bucket: "WeightBucket") -> None:
+        """Load a part of them from shared memory."""
+        await self._engine.load_bucket(bucket)
+
+    async def close_buckets(self, kept: tuple[str, ...]) -> None:
+        """Check that all have come."""
+        await self._engine.close_buckets(kept)
+
+    async def update_weights(self, update_info: Any) -> None:
+        """Take a message of vLLM's transfer."""
+        await self._engine.update_weights(update_info)
+
+    async def finish_weight_update(self) -> None:
+        """Put the weights in place."""
+        await self._engine.finish_weight_update()
+
+    async def finish_publish(self, version: int) -> None:
+        """Answer with them."""
+        await self._engine.finish_publish(version)
+
+    # Memory for the learner
+
+    async def sleep(self) -> None:
+        """Give all GPU memory away."""
+        await self._engine.sleep()
+
+    async def wake(self, memory: "Memory") -> None:
+        """Take a part of it back."""
+        await self._engine.wake(memory)
+
+    async def memory_bytes(self) -> int:
+        """Memory in use, see `memory.used_bytes`."""
+        return used_bytes()
 
     async def stop(self) -> None:
         """End the engine's own process."""
@@ -105,43 +188,65 @@ class RaySampler:
     """`interfaces.Sampler` over engine actors."""
 
     def __init__(self, engines: Actors, config: RolloutConfig, *, seed: int):
+        self.readings: dict[str, float] = {}
+        """Memory at the arrows of the last hand-over, by metric; `HandOver` puts them here."""
         self._engines = engines
         self._config = config
         self._seed = seed
+        self._seeds_requests = seeding(config) is Seeding.request
+        self._num_refused = 0
         self._cache_metrics = CacheMetrics("rollout")
 
     def generate(
         self, prompts: Sequence[Prompt], group_sizes: Sequence[int], *, step: int
     ) -> list[list[Completion]]:
-        """Completions with the log-probs of the policy that sampled them."""
+        """Completions with the log-probs of the policy that sampled them; [] where refused."""
         settings = [
             SamplingSettings(
                 temperature=self._config.temperature,
                 max_new_tokens=self._config.max_new_tokens,
                 n=size,
-                seed=stable_hash(self._seed, step, prompt.sample.id),
+                seed=stable_hash(self._seed, step, prompt.sample.id)
+                if self._seeds_requests
+                else None,
                 logprobs=True,
             )
             for prompt, size in zip(prompts, group_sizes, strict=True)
         ]
         return self._complete(prompts, settings, name=f"step {step}", validation=False)
 
-    def answer(self, prompts: Sequence[Prompt]) -> list[Completion]:
-        """One greedy completion per prompt."""
+    def answer(self, prompts: Sequence[Prompt]) -> list[Completion | None]:
+        """One greedy completion per prompt; None where refused."""
         greedy = SamplingSettings(temperature=0.0, max_new_tokens=self._config.max_new_tokens)
         groups = self._complete(
             prompts, [greedy] * len(prompts), name="validation", validation=True
         )
-        return [group[0] for group in groups]
+        return [group[0] if group else None for group in groups]
 
-    def publish(self, manifest: "WeightManifest") -> None:
-        """Hand new weights to every engine."""
-        self._engines.all("publish", manifest, timeout_s=self._config.timeout_s)
+    def publish(self, send: Callable[[Actors], None], version: int) -> None:
+        """Replace every engine's weights by what `send` brings; no request sees a mixture."""
+        limit = self._config.timeout_s
+        self._engines.all("begin_publish", timeout_s=limit)
+        send(self._engines)
+        self._engines.all("finish_publish", version, timeout_s=limit)
+
+    def sleep(self) -> None:
+        """Give every engine's GPU memory away."""
+        self._engines.all("sleep", timeout_s=self._config.timeout_s)
+
+    def wake(self, memory: "Memory") -> None:
+        """Take a part of it back, in every engine."""
+        self._engines.all("wake", memory, timeout_s=self._config.timeout_s)
+
+    def memory_bytes(self) -> list[int]:
+        """Memory in use as each engine sees it."""
+        return self._engines.all("memory_bytes", timeout_s=self._config.timeout_s)
 
     def metrics(self) -> dict[str, float]:
-        """How often frames came from the cache since the last call."""
+        """Prompts refused so far; since the last call, how often frames came from the cache."""
         counts = self._engines.all("load_counts", timeout_s=self._config.timeout_s)
-        return self._cache_metrics.since_last(counts)
+        refused = {"rollout/refused": float(self._num_refused)}
+        return refused | self._cache_metrics.since_last(counts) | self.readings
 
     def _complete(
         self,
@@ -159,7 +264,23 @@ class RaySampler:
                 zip(engine_of, prompts, settings, strict=True)
             )
         ]
-        return self._engines.each("complete", calls, timeout_s=self._config.timeout_s)
+        groups = self._engines.each("complete", calls, timeout_s=self._config.timeout_s)
+        return [
+            self._without(prompt, group) if isinstance(group, Refusal) else group
+            for prompt, group in zip(prompts, groups, strict=True)
+        ]
+
+    def _without(self, prompt: Prompt, refusal: Refusal) -> list[Completion]:
+        self._num_refused += 1
+        log.warning("sample %s is left out of the rollout: %s", prompt.sample.id, refusal.reason)
+        return []
+
+
+def seeding(config: RolloutConfig) -> Seeding:
+    """What `rollout.seeding` means on this machine."""
+    if config.seeding is not None:
+        return config.seeding
+    return Seeding.engine if environment.has_nvidia_gpu() else Seeding.request
 
 
 def assign(samples: Sequence[Sample], num_engines: int) -> list[int]:
@@ -170,13 +291,21 @@ def assign(samples: Sequence[Sample], num_engines: int) -> list[int]:
     return [engines[sample.media or index] for index, sample in enumerate(samples)]
 
 
-def engine_config(config: TrainConfig) -> EngineConfig:
-    """The engine's settings with the lengths of this run and what its model needs."""
+def engine_config(config: TrainConfig, index: int) -> EngineConfig:
+    """The settings of one engine, with the lengths of this run and what its model needs.
+
+    Args:
+        config: of the run.
+        index: of the engine; engines draw from different streams.
+    """
     engine, rollout = config.rollout.engine, config.rollout
     longest = rollout.max_prompt_tokens + rollout.max_new_tokens
     return replace(
         engine,
         dtype=config.model.dtype if engine.dtype == "auto" else engine.dtype,
         max_model_len=engine.max_model_len or longest,
+        encoder_cache_tokens=engine.encoder_cache_tokens
+        or NUM_ENCODED_PROMPTS * rollout.max_prompt_tokens,
         trust_remote_code=engine.trust_remote_code or config.model.trust_remote_code,
+        seed=stable_hash(config.seed, engine.seed, index),
     )

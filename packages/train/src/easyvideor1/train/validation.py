@@ -11,18 +11,18 @@ def validate(runtime: Runtime, position: Position) -> Position:
     """Log accuracy in total and by problem type; `position` with it, unchanged without samples."""
     if not runtime.validation:
         return position
-    completions = runtime.sampler.answer(runtime.validation)
-    pairs = zip(runtime.validation, completions, strict=True)
-    scores = runtime.score([(prompt.sample, completion) for prompt, completion in pairs])
+    answers = zip(runtime.validation, runtime.sampler.answer(runtime.validation), strict=True)
+    answered = [(prompt.sample, answer) for prompt, answer in answers if answer is not None]
+    scores = runtime.score(answered)
     by_task: dict[str, list[float]] = defaultdict(list)
-    for prompt, score in zip(runtime.validation, scores, strict=True):
-        by_task[prompt.sample.problem_type.value].append(score.parts["accuracy"])
+    for (sample, _), score in zip(answered, scores, strict=True):
+        by_task[sample.problem_type.value].append(score.parts["accuracy"])
     accuracy = fmean(value for values in by_task.values() for value in values)
     runtime.tracker.log(
         {
             "validation/accuracy": accuracy,
             "validation/reward": fmean(score.value for score in scores),
-            "validation/tokens": fmean(len(completion.token_ids) for completion in completions),
+            "validation/tokens": fmean(len(answer.token_ids) for _, answer in answered),
             **{f"validation/accuracy/{task}": fmean(v) for task, v in sorted(by_task.items())},
         },
         step=position.step,

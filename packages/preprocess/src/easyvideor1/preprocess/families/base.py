@@ -7,6 +7,7 @@ learner and by the prompt-length check; imports no torch until it is called.
 """
 
 import copy
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -169,20 +170,31 @@ class FamilyAdapter(ABC):
         self, prompt_token_ids: Sequence[int], clips: Sequence["ClipLike"]
     ) -> int:
         """Length of the prompt once its placeholders are expanded; needs no pixels."""
-        return sum(len(block.token_ids) for block in self._expand(prompt_token_ids, clips))
+        return len(self.expanded_token_ids(prompt_token_ids, clips))
+
+    def expanded_token_ids(
+        self, prompt_token_ids: Sequence[int], clips: Sequence["ClipLike"]
+    ) -> list[int]:
+        """The prompt as the model sees it, every placeholder expanded; needs no pixels."""
+        blocks = self._expand(prompt_token_ids, clips)
+        return [token for block in blocks for token in block.token_ids]
 
     def num_medium_tokens(self, clip: "ClipLike") -> int:
         """What one placeholder expands to: visual tokens, and those that tell their times."""
         return sum(len(block.token_ids) for block in self._medium_blocks(clip))
 
+    def patch_grid(self, clip: "ClipLike") -> tuple[int, int, int]:
+        """Patches of a clip in time, height and width, before merging; needs no pixels."""
+        height, width = clip.shape[2:]
+        return (
+            1 if clip.kind is MediaKind.image else self._num_patch_times(clip),
+            height // self.rules.patch_size,
+            width // self.rules.patch_size,
+        )
+
     def num_patches(self, clips: Sequence["ClipLike"]) -> int:
         """Patches that the vision tower computes for these clips; needs no pixels."""
-        return sum(
-            (1 if clip.kind is MediaKind.image else self._num_patch_times(clip))
-            * (clip.shape[2] // self.rules.patch_size)
-            * (clip.shape[3] // self.rules.patch_size)
-            for clip in clips
-        )
+        return sum(math.prod(self.patch_grid(clip)) for clip in clips)
 
     # Engine
 
