@@ -17,13 +17,14 @@ STRENGTH = 15.0
 def with_a_wish_for(tokens: list[int], path: Path) -> Any:
     """The model with a head that prefers `tokens`.
 
-    Their rows point along the first axis, in turn up and down, so that one half of them is wanted
+    Their rows point along an axis each two, one up and one down, so that one of them is wanted
     whatever the sign of that component of the hidden state.
     """
     model = AutoModelForImageTextToText.from_pretrained(path, dtype=torch.float32).eval()
     head = model.lm_head.weight.detach().clone()
     head[tokens] = 0.0
-    head[tokens[::2], 0], head[tokens[1::2], 0] = STRENGTH, -STRENGTH
+    for index, token in enumerate(tokens):
+        head[token, index // 2 % head.shape[1]] = STRENGTH if index % 2 else -STRENGTH
     model.lm_head.weight = torch.nn.Parameter(head)
     return model
 
