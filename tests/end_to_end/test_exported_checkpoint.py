@@ -40,9 +40,8 @@ def learned(engine: LiveEngine, store: ClipStore, samples: list[Sample]) -> Rank
     """The tiny model after a few supervised updates, so that it says something of its own."""
     family = engine.family
     reader = OfflineReader(
-        tokenizer=family.tokenizer,
+        encoder=family,
         end_token_id=family.eos_token_ids[0],
-        special_token_ids=family.forbidden_token_ids,
         max_tokens=64,
         reward=RewardConfig(),
     )
@@ -54,7 +53,7 @@ def learned(engine: LiveEngine, store: ClipStore, samples: list[Sample]) -> Rank
         family=family,
         clip_store=store,
     )
-    prompter = Prompter(family=family, store=store, reward=RewardConfig(), skip_bad=False)
+    prompter = Prompter(family=family, store=store, reward=RewardConfig(), max_tokens=4096)
     examples = [
         TrainExample(
             prompt=prompter(sample),

@@ -1,5 +1,6 @@
 """From questions to a summary on a running engine: what is asked, and what is asked again."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -148,3 +149,14 @@ def test_two_runs_of_one_protocol_give_the_same_answers(bench: Bench, tmp_path: 
         evaluation.folder.close()
         texts.append({p.key: p.token_ids for p in evaluation.folder.predictions()})
     assert texts[0] == texts[1]
+
+
+def test_a_question_whose_placeholders_do_not_match_is_not_asked_and_counted(bench: Bench) -> None:
+    path = bench.data / "validation.jsonl"
+    first, *others = path.read_text().splitlines()
+    row = json.loads(first)
+    row["problem"] = f"<image>{row['problem']}"
+    path.write_text("\n".join([json.dumps(row), *others]) + "\n")
+    assert bench.asked() == bench.all_questions - {row["id"]}
+    statuses = bench.finish()["statuses"]
+    assert statuses == {"load_failed": 1, "truncated": len(bench.all_questions) - 1}

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from easyvideor1.preprocess.config import DataConfig, ModelConfig
+from easyvideor1.preprocess.families.base import TextTokens
 from easyvideor1.rewards import RewardConfig
 from easyvideor1.schema.records import (
     Completion,
@@ -34,6 +35,7 @@ from easyvideor1.train.config import (
 )
 from easyvideor1.train.data import TrainingData
 from easyvideor1.train.interfaces import Prompt, Runtime, TrainExample
+from easyvideor1.train.left_out import Journal, LeftOut
 from easyvideor1.train.mixing import ReplaceSampler
 from easyvideor1.train.offline import OfflineReader, stable_hash
 from easyvideor1.train.run_folder import Checkpointer, RunFolder
@@ -44,20 +46,22 @@ END = 9
 
 
 class WordTokenizer:
-    """`<answer>`, single letters and the rest, one token each; `<|pad|>` is special."""
+    """`<answer>`, single letters and the rest, one token each; `<|pad|>` reads like a control
+    token."""
 
     VOCABULARY = ("<answer>", "</answer>", "A", "B", "C", "dunno", "<|pad|>")
 
-    def __call__(
-        self, text: str, *, add_special_tokens: bool, return_offsets_mapping: bool
-    ) -> dict[str, list[Any]]:
-        ids, offsets, start = [], [], 0
+    def text_tokens(self, text: str) -> TextTokens:
+        ids, spans, start = [], [], 0
         while start < len(text):
             word = next(w for w in self.VOCABULARY if text.startswith(w, start))
             ids.append(self.VOCABULARY.index(word))
-            offsets.append((start, start + len(word)))
+            spans.append((start, start + len(word)))
             start += len(word)
-        return {"input_ids": ids, "offset_mapping": offsets}
+        return TextTokens(token_ids=ids, spans=spans)
+
+    def has_control_text(self, text: str) -> bool:
+        return "<|pad|>" in text
 
 
 class TablePolicy:
@@ -88,7 +92,7 @@ class TablePolicy:
             groups.append([self._completion(int(i), float(np.log(p[i]))) for i in picks])
         return groups
 
-    def answer(self, prompts: Sequence[Prompt]) -> list[Completion]:
+    def answer(self, prompts: Sequence[Prompt]) -> list[Completion | None]:
         best = [self.probabilities(self.published, p.sample.id).argmax() for p in prompts]
         return [self._completion(int(i), 0.0) for i in best]
 
@@ -168,11 +172,14 @@ def make_prompt(sample: Sample) -> Prompt:
     return Prompt(sample=sample, token_ids=[1, 2, 3], num_tokens=3, num_patches=0)
 
 
+def make_left_out(name: str = "data", *, max_share: float = 0.1) -> LeftOut:
+    return LeftOut(name, max_share=max_share, journal=Journal(None, "training"))
+
+
 def make_reader(**changes: Any) -> OfflineReader:
     settings: dict[str, Any] = {
-        "tokenizer": WordTokenizer(),
+        "encoder": WordTokenizer(),
         "end_token_id": END,
-        "special_token_ids": {END, WordTokenizer.VOCABULARY.index("<|pad|>")},
         "max_tokens": 8,
         "reward": RewardConfig(),
     }
@@ -233,7 +240,7 @@ class TableRun:
 
     def _data(self, samples: Sequence[Sample], **more: Any) -> TrainingData:
         return TrainingData(
-            samples, make_prompt, seed=self.config.seed, max_prompt_tokens=10, **more
+            samples, make_prompt, seed=self.config.seed, left_out=make_left_out(), **more
         )
 
 
@@ -249,6 +256,7 @@ def table() -> Any:
         sample=make_sample,
         prompt=make_prompt,
         reader=make_reader,
+        left_out=make_left_out,
         config=make_config,
         END=END,
         ANSWERS=ANSWERS,

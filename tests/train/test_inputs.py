@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from easyvideor1.preprocess.config import CacheConfig, CacheMode
+from easyvideor1.preprocess import decode_counter
+from easyvideor1.preprocess.config import CacheConfig, CacheMode, Overlong
 from easyvideor1.preprocess.families import load_family
 from easyvideor1.schema.budget import Budgets, FrameBudget
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.readers import read_samples
-from easyvideor1.schema.records import Media, MediaKind
 from easyvideor1.train.inputs import Inputs, open_store
 
 
@@ -23,14 +23,14 @@ def toybox(toybox_dir):
     return list(read_samples(toybox_dir / "train.jsonl"))
 
 
-def make_config(table, tmp_path, *, on_bad_row="raise", max_prompt_tokens=500):
+def make_config(table, tmp_path, *, max_prompt_tokens=500, overlong=Overlong.drop):
     config = table.config(tmp_path, steps=1)
     budget = FrameBudget(min_frames=4, max_frames=4, min_pixels=4096, max_pixels=4096)
     config.budget = Budgets(
         video=budget, validation_video=replace(budget, min_frames=2, max_frames=2)
     )
     config.cache = CacheConfig(mode=CacheMode.live)
-    config.data.on_bad_row = on_bad_row
+    config.data.overlong = overlong
     config.rollout.max_prompt_tokens = max_prompt_tokens
     return config
 
@@ -45,7 +45,7 @@ def test_a_prompt_has_one_placeholder_and_knows_its_expanded_length(
     inputs = open_inputs(table, tmp_path, family)
     (prompt,) = inputs.training(toybox[:1]).take(1)
     assert prompt.token_ids.count(family.processor.video_token_id) == 1
-    store = open_store(make_config(table, tmp_path), family.rules, validation=False)
+    store = open_store(make_config(table, tmp_path), family, validation=False)
     clips = store.load(prompt.sample)
     expanded = family.learner_inputs(prompt.token_ids, clips)
     assert prompt.num_tokens == len(expanded.token_ids)
@@ -59,27 +59,31 @@ def test_validation_has_its_own_budget(table, tmp_path, family, toybox):
     assert validation.num_tokens < training.num_tokens
 
 
-def test_a_sample_that_cannot_be_asked_ends_the_run_or_is_counted(table, tmp_path, family, toybox):
-    lost = replace(
-        toybox[0], id="lost", media=(Media(kind=MediaKind.video, path=str(tmp_path / "no.mp4")),)
-    )
-    hidden = replace(toybox[0], id="hidden", answer=None)
-    for bad, reason in ((lost, "DecodeError"), (hidden, "UserError")):
-        with pytest.raises(UserError):
-            open_inputs(table, tmp_path, family).training([bad, toybox[1]]).take(2)
-        data = open_inputs(table, tmp_path, family, on_bad_row="skip").training([bad, toybox[1]])
-        assert {prompt.sample.id for prompt in data.take(2)} == {toybox[1].id}
-        assert data.metrics()[f"data/dropped/{reason}"] == 1.0
+def test_nothing_is_decoded_to_measure_a_prompt(table, tmp_path, family, toybox, monkeypatch):
+    monkeypatch.setenv(decode_counter.VARIABLE, str(tmp_path / "counts"))
+    inputs = open_inputs(table, tmp_path, family)
+    assert len(inputs.training(toybox).take(len(toybox))) == len(toybox)
+    assert len(inputs.validation(toybox)) == len(toybox)
+    assert decode_counter.total(tmp_path / "counts") == 0
 
 
 def test_validation_says_what_it_leaves_out(table, tmp_path, family, toybox, capsys):
     hidden = replace(toybox[0], answer=None)
-    inputs = open_inputs(table, tmp_path, family, on_bad_row="skip")
+    inputs = open_inputs(table, tmp_path, family)
     assert len(inputs.validation([hidden, toybox[1]])) == 1
-    assert "validation leaves out 1 of 2 samples: 1 UserError" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "validation leaves out 1 of 2 samples: 1 hidden_answer" in told
+    assert f"validation sample {hidden.id!r}: hidden_answer: its gold answer is null" in told
     short = open_inputs(table, tmp_path, family, max_prompt_tokens=5)
     assert short.validation(toybox[:2]) == []
     assert "2 prompt_too_long" in capsys.readouterr().out
+
+
+def test_a_setting_that_is_wrong_for_all_samples_is_no_refusal(table, tmp_path, family, toybox):
+    config = make_config(table, tmp_path)
+    config.reward.prompts = str(tmp_path / "absent")
+    with pytest.raises(UserError, match="reward"):
+        Inputs(config, family).training(toybox).take(1)
 
 
 def test_toybox_trajectories_are_usable_and_end_with_the_end_of_the_turn(
@@ -98,10 +102,26 @@ def test_toybox_trajectories_are_usable_and_end_with_the_end_of_the_turn(
     assert inputs.reader.refused == {}
 
 
-def test_a_trajectory_with_a_control_token_is_refused(table, tmp_path, family, toybox):
-    reader = open_inputs(table, tmp_path, family).reader
-    sample = next(sample for sample in toybox if sample.offline)
-    for token in ("<|im_end|>", "<|video_pad|>", "<|vision_start|>"):
-        bad = replace(sample.offline[0], text=token + sample.offline[0].text)
-        assert reader.read(replace(sample, id=token, offline=(bad,))) == []
-        assert reader.refused[f"{token}#0"] == "special_tokens"
+def test_an_overlong_sample_is_rescaled_to_the_most_that_fits(table, tmp_path, family, toybox):
+    (usual,) = open_inputs(table, tmp_path, family).training(toybox[:1]).take(1)
+    inputs = open_inputs(
+        table, tmp_path, family, max_prompt_tokens=usual.num_tokens - 1, overlong=Overlong.rescale
+    )
+    # No fewer pixels than min_pixels, and min_frames are all frames there are.
+    with pytest.raises(UserError, match="prompt_too_long"):
+        inputs.training(toybox[:1]).take(1)
+
+    config = make_config(table, tmp_path, overlong=Overlong.rescale)
+    config.budget.video = replace(config.budget.video, min_pixels=1024)
+    config.rollout.max_prompt_tokens = usual.num_tokens - 1
+    data = Inputs(config, family).training(toybox[:1])
+    (rescaled,) = data.take(1)
+    assert rescaled.token_ids == usual.token_ids
+    assert rescaled.rescaled == "video.max_pixels 4096 -> 3072"
+    assert data.metrics()["data/rescaled"] == 1.0
+
+    clips = open_store(config, family, validation=False).load(toybox[0])
+    assert [clip.shape for clip in clips] == [(4, 3, 32, 32)]
+    assert rescaled.num_tokens == len(family.learner_inputs(usual.token_ids, clips).token_ids)
+    # 2 temporal patches of 4 tokens become 2 of 1.
+    assert rescaled.num_tokens == usual.num_tokens - 6

@@ -1,8 +1,12 @@
 """The loop on a table policy: it learns, publishes before it samples, and logs what a step did."""
 
+from dataclasses import replace
+
 from easyvideor1.schema.records import Source
 from easyvideor1.train.config import MixingConfig, MixingMode, WarmStartConfig
+from easyvideor1.train.interfaces import Position
 from easyvideor1.train.loop import is_due, train
+from easyvideor1.train.validation import validate
 
 
 def test_the_loop_learns_what_the_reward_asks_for(table, samples, tmp_path):
@@ -48,6 +52,58 @@ def test_a_step_logs_seconds_by_phase_and_reward_by_task(table, samples, tmp_pat
     phases = ("rollout", "reward", "advantage", "update", "publish", "validate", "save", "step")
     assert {f"seconds/{phase}" for phase in phases} <= logged
     assert {"reward/multiple_choice", "data/epoch", "data/dropped", "groups/tied"} <= logged
+
+
+def refusing_policy(table, refused):
+    """A policy whose engine refuses some samples."""
+
+    class Refusing(table.Policy):
+        def generate(self, prompts, group_sizes, *, step):
+            groups = super().generate(prompts, group_sizes, step=step)
+            pairs = zip(prompts, groups, strict=True)
+            return [[] if p.sample.id in refused else group for p, group in pairs]
+
+        def answer(self, prompts):
+            pairs = zip(prompts, super().answer(prompts), strict=True)
+            return [None if p.sample.id in refused else answer for p, answer in pairs]
+
+    return Refusing()
+
+
+def test_prompts_that_the_engine_refuses_are_left_out_and_counted(table, samples, tmp_path):
+    run = table.Run(table.config(tmp_path, steps=6), samples)
+    policy = refusing_policy(table, {"s1", "s2"})
+    runtime = replace(run.runtime, sampler=policy, learner=policy)
+    accuracy = train(run.config, runtime)
+    assert accuracy is not None
+    assert run.tracker.of("validation/refused") == {0: 2.0, 6: 2.0}
+    assert sum(run.tracker.of("groups/refused").values()) == 2.0, "each is taken once"
+    assert run.tracker.of("data/refused/refused_by_engine")[6] == 2.0
+    asked = {example.prompt.sample.id for _, examples in policy.updates for example in examples}
+    assert asked == {sample.id for sample in samples} - {"s1", "s2"}
+    sizes = [len(examples) for _, examples in policy.updates]
+    assert sum(sizes) == 4 * (6 * 4 - 2)
+
+
+def test_a_step_whose_prompts_are_all_refused_is_skipped_and_counted(table, samples, tmp_path):
+    run = table.Run(table.config(tmp_path, steps=3), samples)
+    first = {prompt.sample.id for prompt in run.data.take(4)}
+    run.data.load_state(run.data.state() | {"consumed": 0})
+    policy = refusing_policy(table, first)
+    accuracy = train(run.config, replace(run.runtime, sampler=policy, learner=policy))
+    assert accuracy is not None
+    assert run.tracker.of("groups/skipped_step") == {1: 1.0, 2: 0.0, 3: 0.0}
+    assert [len(examples) for _, examples in policy.updates] == [16, 16]
+    assert policy.version == 4, "weights were published before and after every step"
+    assert list(run.tracker.of("reward/mean")) == [2, 3]
+
+
+def test_validation_without_an_answer_has_no_accuracy(table, samples, tmp_path):
+    run = table.Run(table.config(tmp_path, steps=1), samples)
+    policy = refusing_policy(table, {sample.id for sample in samples})
+    position = Position(step=1)
+    assert validate(replace(run.runtime, sampler=policy), position) == position
+    assert run.tracker.rows == [(1, {"validation/refused": 12.0})]
 
 
 def test_a_warm_start_alone_is_a_run(table, samples, tmp_path):

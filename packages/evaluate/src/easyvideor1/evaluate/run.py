@@ -19,6 +19,7 @@ from easyvideor1.preprocess.families import check_family
 from easyvideor1.preprocess.families.tiny import ensure_model
 from easyvideor1.schema.conf import resolve_output
 from easyvideor1.schema.errors import UserError
+from easyvideor1.schema.placeholders import placeholder_mismatch
 from easyvideor1.schema.readers import missing_media
 from easyvideor1.schema.records import Prediction, PredictionStatus, Sample, Score
 from easyvideor1.schema.table import problem_types_of
@@ -160,7 +161,7 @@ def prepare(
 def _open_questions(
     config: EvaluateConfig, evaluation: Evaluation, family: "FamilyAdapter"
 ) -> "list[Question]":
-    """What is still to be answered. Stores the questions whose media are missing as failed."""
+    """What is still to be answered. Stores the questions that cannot be asked as failed."""
     from easyvideor1.evaluate.pipeline import questions_of
     from easyvideor1.evaluate.protocol import prompt_parts
 
@@ -172,9 +173,14 @@ def _open_questions(
         if not _again(prediction, config, evaluation, by_id.get(prediction.sample_id))
     }
     fingerprint, repeats = evaluation.folder.fingerprint, range(benchmark.repeats)
+    unusable = {sample_id: MISSING + path for sample_id, path in opened.missing.items()} | {
+        sample.id: f"its problem has {mismatch}"
+        for sample in opened.samples
+        if (mismatch := placeholder_mismatch(sample.problem, sample.media))
+    }
     lost = [
-        _load_failed(evaluation, sample_id, repeat, MISSING + path)
-        for sample_id, path in opened.missing.items()
+        _load_failed(evaluation, sample_id, repeat, error)
+        for sample_id, error in unusable.items()
         for repeat in repeats
         if (fingerprint, sample_id, repeat) not in done
     ]
@@ -182,7 +188,7 @@ def _open_questions(
     wanted = [
         sample
         for sample in opened.samples
-        if sample.id not in opened.missing
+        if sample.id not in unusable
         and any((fingerprint, sample.id, repeat) not in done for repeat in repeats)
     ]
     questions = questions_of(

@@ -74,6 +74,16 @@ class RealClipsConfig:
     """How many of the questions are held out."""
 
 
+class Overlong(StrEnum):
+    """What becomes of a sample whose prompt is longer than `rollout.max_prompt_tokens`."""
+
+    drop = "drop"
+    """It is left out before its media are decoded."""
+    rescale = "rescale"
+    """Its media get the largest budget under which it fits: fewer pixels, then fewer frames. Left
+    out where none is small enough."""
+
+
 @dataclass(kw_only=True, slots=True)
 class DataConfig:
     """Training and validation samples: files, globs or folders."""
@@ -92,6 +102,11 @@ class DataConfig:
     training and validation. Fields of `Sample`, comparisons, `and`, `or`, `not`, `in`."""
     on_bad_row: str = "raise"
     """What a row that breaks a rule does: `raise` ends the run, `skip` leaves it out, counted."""
+    overlong: Overlong = Overlong.drop
+    """Of `evr-train`: `drop` or `rescale` prompts that are too long; counted, never cut."""
+    max_refused_share: float = 0.1
+    """Of `evr-train`: the run ends when more than this share of the samples drawn, and of at least
+    50, cannot be used: media that do not decode, placeholders that do not match, ..."""
     toybox: ToyboxConfig | None = None
     """Build this data under outputs/data/<name> if it is not there."""
     real_clips: RealClipsConfig | None = None
@@ -100,6 +115,10 @@ class DataConfig:
     def __post_init__(self) -> None:
         if self.on_bad_row not in ("raise", "skip"):
             raise UserError(f"data.on_bad_row must be raise or skip, got {self.on_bad_row!r}")
+        if not 0 <= self.max_refused_share <= 1:
+            raise UserError(
+                f"data.max_refused_share must lie between 0 and 1, got {self.max_refused_share}"
+            )
 
 
 class CacheMode(StrEnum):

@@ -157,9 +157,18 @@ def _largest(knob: _Knob, is_good: Callable[[int], bool]) -> int | None:
     """The largest multiple of the step below the present value that is good."""
     low = math.ceil(knob.lowest / knob.step)
     high = math.ceil(knob.highest / knob.step) - 1
-    if low > high or not is_good(low * knob.step):
+    count = largest_good(low, high, lambda count: is_good(count * knob.step))
+    return None if count is None else count * knob.step
+
+
+def largest_good(low: int, high: int, is_good: Callable[[int], bool]) -> int | None:
+    """The largest number from `low` to `high` that is good, where all below a good one are good.
+
+    None where none is.
+    """
+    if low > high or not is_good(low):
         return None
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if is_good(middle * knob.step) else (low, middle - 1)
-    return low * knob.step
+        low, high = (middle, high) if is_good(middle) else (low, middle - 1)
+    return low

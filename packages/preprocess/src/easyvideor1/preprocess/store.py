@@ -9,8 +9,9 @@ files and starts its decoders on use.
 import dataclasses
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from easyvideor1.preprocess.announced import announced_shape
 from easyvideor1.preprocess.cache import open_cache
@@ -26,6 +27,7 @@ from easyvideor1.preprocess.frame_cache import FrameCache
 from easyvideor1.preprocess.keys import clip_settings, key_of
 from easyvideor1.preprocess.quarantine import Quarantine
 from easyvideor1.preprocess.rules import FamilyRules
+from easyvideor1.preprocess.scan import SourceProbe
 from easyvideor1.schema.budget import Budgets, FrameBudget
 from easyvideor1.schema.conf import resolve_output
 from easyvideor1.schema.records import Media, Sample
@@ -58,6 +60,25 @@ class LoadCounts:
         return self.hits / total if total else None
 
 
+class BudgetRule(Protocol):
+    """Gives a sample smaller budgets than all others.
+
+    It must be a pure function of its arguments: every process that loads the sample asks anew.
+    """
+
+    def __call__(
+        self, sample: Sample, budgets: Budgets, shapes: Callable[[Budgets], list[ClipShape]]
+    ) -> Budgets | None:
+        """The budgets for a sample with media; None to leave them.
+
+        Args:
+            sample: whose media are loaded.
+            budgets: those of the config, for training or for validation.
+            shapes: what the media's headers announce under any budgets.
+        """
+        ...
+
+
 class ClipStore:
     """Frames of samples under one set of budgets, for one model family.
 
@@ -67,6 +88,7 @@ class ClipStore:
         rules: of the model family.
         decode_config: which decoder made, or makes, the frames.
         validation: use the budgets for validation.
+        budget_rule: gives single samples smaller budgets.
     """
 
     def __init__(
@@ -76,12 +98,15 @@ class ClipStore:
         rules: FamilyRules,
         decode_config: DecodeConfig,
         validation: bool = False,
+        budget_rule: BudgetRule | None = None,
     ):
         self.cache_config = cache_config
         self.budgets = budgets
         self.rules = rules
         self.decode_config = decode_config
         self.validation = validation
+        self._budget_rule = budget_rule
+        self._smaller_budgets: dict[str, Budgets | None] = {}
         self._cache: FrameCache | None = None
         self._quarantine: Quarantine | None = None
         self._decoders: DecoderPool | None = None
@@ -91,7 +116,7 @@ class ClipStore:
     def __reduce__(self):
         """Travel as settings; open maps, decoders and counts stay behind."""
         settings = (self.cache_config, self.budgets, self.rules, self.decode_config)
-        return type(self), (*settings, self.validation)
+        return type(self), (*settings, self.validation, self._budget_rule)
 
     @property
     def cache(self) -> FrameCache:
@@ -127,7 +152,7 @@ class ClipStore:
             MissingClipError: if one is not in the cache and `cache.mode` is `require`.
             DecodeError: if one gives no frames, now or when it was cached, or has no file.
         """
-        return [self._load(sample, media) for media in sample.media]
+        return [self._load(sample, media, budget) for media, budget in self._budgeted(sample)]
 
     def shapes(self, sample: Sample) -> list[ClipShape]:
         """The shapes of a sample's clips: true ones of cached clips, else what headers announce.
@@ -136,7 +161,7 @@ class ClipStore:
             MissingClipError: as `load`.
             DecodeError: as `load`, if that can be told without decoding.
         """
-        return [self._shape(sample, media) for media in sample.media]
+        return [self._shape(sample, media, budget) for media, budget in self._budgeted(sample)]
 
     def announced(self, sample: Sample) -> list[ClipShape]:
         """The shapes of a sample's clips as the headers of its media announce them.
@@ -144,7 +169,40 @@ class ClipStore:
         Raises:
             DecodeError: if a medium cannot be opened, or can give no frames.
         """
-        return [self._announced(media) for media in sample.media]
+        return [self._announced(media, budget) for media, budget in self._budgeted(sample)]
+
+    @property
+    def own_budgets(self) -> Budgets:
+        """The budgets of the config that apply here, for training or for validation."""
+        return Budgets(
+            video=self.budgets.of("video", validation=self.validation),
+            image=self.budgets.of("image", validation=self.validation),
+        )
+
+    def smaller_budgets(self, sample: Sample) -> Budgets | None:
+        """The budgets that the rule gives this sample; None where it has those of the config.
+
+        Raises:
+            DecodeError: if a header that the rule needs cannot be read.
+        """
+        if self._budget_rule is None or not sample.media:
+            return None
+        if sample.id not in self._smaller_budgets:
+            sources = [self._probe(media) for media in sample.media]
+
+            def shapes(budgets: Budgets) -> list[ClipShape]:
+                return [
+                    self._shape_by_header(media, source, budgets.of(media.kind.value))
+                    for media, source in zip(sample.media, sources, strict=True)
+                ]
+
+            smaller = self._budget_rule(sample, self.own_budgets, shapes)
+            self._smaller_budgets[sample.id] = smaller
+        return self._smaller_budgets[sample.id]
+
+    def under(self, budgets: Budgets) -> "ClipStore":
+        """The same store with these budgets for every sample."""
+        return ClipStore(self.cache_config, budgets, self.rules, self.decode_config)
 
     def close(self) -> None:
         """End the decoder processes. The next miss starts others."""
@@ -155,28 +213,40 @@ class ClipStore:
 
     def is_cached(self, sample: Sample) -> bool:
         """Whether the cache holds every medium of the sample."""
-        return all(self.cache.has(self.key(media)) for media in sample.media)
+        return all(
+            self.cache.has(key_of(self._settings(media, budget)))
+            for media, budget in self._budgeted(sample)
+        )
 
     def missing(self, samples: Iterable[Sample]) -> list[Sample]:
         """Samples that are not wholly in the cache."""
         return [sample for sample in samples if not self.is_cached(sample)]
 
     def budget(self, media: Media) -> FrameBudget:
-        """The budget that applies to a medium."""
+        """The budget that applies to a medium, unless the rule gives its sample a smaller one."""
         return self.budgets.of(media.kind.value, validation=self.validation)
 
     def settings(self, media: Media) -> dict:
         """Everything the frames of a medium depend on, see `keys.clip_settings`."""
-        return clip_settings(
-            media, self.budget(media), self.rules, self.decode_config, self.cache_config
-        )
+        return self._settings(media, self.budget(media))
 
     def key(self, media: Media) -> str:
         """The cache key of a medium."""
         return key_of(self.settings(media))
 
-    def _load(self, sample: Sample, media: Media) -> Clip:
-        settings = self.settings(media)
+    def _budgeted(self, sample: Sample) -> list[tuple[Media, FrameBudget]]:
+        """The media of a sample with their budgets."""
+        smaller = self.smaller_budgets(sample)
+        return [
+            (media, smaller.of(media.kind.value) if smaller else self.budget(media))
+            for media in sample.media
+        ]
+
+    def _settings(self, media: Media, budget: FrameBudget) -> dict:
+        return clip_settings(media, budget, self.rules, self.decode_config, self.cache_config)
+
+    def _load(self, sample: Sample, media: Media, budget: FrameBudget) -> Clip:
+        settings = self._settings(media, budget)
         key = key_of(settings)
         if self.cache_config.mode is not CacheMode.live:
             try:
@@ -186,19 +256,19 @@ class ClipStore:
             else:
                 self._count(LoadCounts(hits=1))
                 return clip
-        clip = self._decode(media)
+        clip = self._decode(media, budget)
         self._count(LoadCounts(misses=1), media)
         return dataclasses.replace(clip, key=key)
 
-    def _shape(self, sample: Sample, media: Media) -> ClipShape:
+    def _shape(self, sample: Sample, media: Media, budget: FrameBudget) -> ClipShape:
         if self.cache_config.mode is CacheMode.live:
-            return self._announced(media)
-        settings = self.settings(media)
+            return self._announced(media, budget)
+        settings = self._settings(media, budget)
         try:
             cached = self.cache.read_encoded(key_of(settings))
         except KeyError:
             self._refuse(sample, media, settings)
-            return self._announced(media)
+            return self._announced(media, budget)
         return ClipShape(
             kind=cached.kind,
             shape=cached.frames.shape,
@@ -206,18 +276,23 @@ class ClipStore:
             sample_fps=cached.metadata.sample_fps,
         )
 
-    def _announced(self, media: Media) -> ClipShape:
-        source = probe(media, decoder_for(media, self.decode_config.decoder))
+    def _announced(self, media: Media, budget: FrameBudget) -> ClipShape:
+        return self._shape_by_header(media, self._probe(media), budget)
+
+    def _probe(self, media: Media) -> SourceProbe:
+        return probe(media, decoder_for(media, self.decode_config.decoder))
+
+    def _shape_by_header(self, media: Media, source: SourceProbe, budget: FrameBudget) -> ClipShape:
         try:
-            return announced_shape(media, source, self.budget(media), self.rules)
+            return announced_shape(media, source, budget, self.rules)
         except ValueError as error:
             raise DecodeError(media_name(media), str(error)) from error
 
-    def _decode(self, media: Media) -> Clip:
+    def _decode(self, media: Media, budget: FrameBudget) -> Clip:
         with self._lock:
             if self._decoders is None:
                 self._decoders = DecoderPool(self.decode_config)
-        clip = self._decoders.decode(media, self.budget(media), self.rules)
+        clip = self._decoders.decode(media, budget, self.rules)
         if self.cache_config.mode is CacheMode.prefer and self.cache_config.codec.is_lossy:
             # Whoever reads this clip from the cache sees what its codec leaves of it.
             frames = encode(clip.frames, self.cache_config).decode()

@@ -35,7 +35,7 @@ from easyvideor1.schema.sources import (
     total_units,
 )
 
-READER_VERSION = 1
+READER_VERSION = 2
 """Raise it when the same row would become another sample."""
 
 ROWS_PER_BATCH = 1024

@@ -17,7 +17,6 @@ from typing import Any
 from easyvideor1.schema.arrow import to_json_text
 from easyvideor1.schema.codec import FieldError, from_plain
 from easyvideor1.schema.errors import DataError, UserError
-from easyvideor1.schema.placeholders import placeholder_mismatch
 from easyvideor1.schema.records import (
     ALIASES,
     Answer,
@@ -137,8 +136,6 @@ def parse(values: Mapping[str, Any], number: int, context: Context) -> Sample:
     """
     row = Row(context.path, number, values)
     sample = _parse_own(row) if context.format == OWN else _parse_published(row, context)
-    if mismatch := placeholder_mismatch(sample.problem, sample.media):
-        raise row.bad("problem", f"as many placeholders as media, but has {mismatch}")
     _check_text(row, sample)
     return sample
 

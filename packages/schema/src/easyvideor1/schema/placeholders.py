@@ -9,6 +9,11 @@ import re
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import Media, MediaKind, Sample
 
+
+class PlaceholderError(UserError):
+    """A sample whose `<image>` and `<video>` do not match its media."""
+
+
 _PLACEHOLDER = re.compile(r"<(image|video)>")
 
 
@@ -34,13 +39,13 @@ def split_problem(sample: Sample) -> list[str | Media]:
     """Text pieces and media in the order in which the model reads them; no piece is empty.
 
     Raises:
-        UserError: when placeholders stand in the problem but their number differs from that of the
-            media of their kind.
+        PlaceholderError: when placeholders stand in the problem but their number differs from
+            that of the media of their kind.
     """
     if not any(count_placeholders(sample.problem).values()):
         return [*sample.media, sample.problem] if sample.problem else [*sample.media]
     if mismatch := placeholder_mismatch(sample.problem, sample.media):
-        raise UserError(
+        raise PlaceholderError(
             f"sample {sample.id}: the problem has {mismatch}; give one placeholder per medium, "
             "or none to have the media first"
         )

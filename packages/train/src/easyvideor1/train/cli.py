@@ -7,6 +7,7 @@ return value, the last validation accuracy, is what a sweeper maximises.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from easyvideor1.preprocess.config import CacheMode
 from easyvideor1.schema.cli import run_command
 from easyvideor1.schema.conf import resolve_output
 from easyvideor1.schema.errors import UserError
@@ -94,30 +95,35 @@ def with_model(config: TrainConfig) -> TrainConfig:
 def cache_clips(config: TrainConfig, datasets: Datasets) -> None:
     """Do what `cache.mode` says about clips that are not in the cache.
 
-    Raises:
-        UserError: for media that give no frames, unless `data.on_bad_row=skip`;
-            `MissingClipsError` for missing clips in mode `require`.
-    """
-    from easyvideor1.preprocess.engine import ensure_cached
-    from easyvideor1.preprocess.rules import load_rules
-    from easyvideor1.train.inputs import open_store
+    Samples that will not be asked are left out before their media are decoded, and told.
 
-    model = config.model
-    rules = load_rules(model.path, trust_remote_code=model.trust_remote_code)
-    report = ensure_cached(
-        [
-            (datasets.train, open_store(config, rules, validation=False)),
-            (datasets.validation, open_store(config, rules, validation=True)),
-        ],
-        ray=config.ray,
-    )
+    Raises:
+        UserError: when more samples than `data.max_refused_share` cannot be used.
+    """
+    if config.cache.mode is CacheMode.live:
+        return
+    from easyvideor1.preprocess.engine import ensure_cached
+    from easyvideor1.preprocess.families import load_family
+    from easyvideor1.train.inputs import Inputs
+    from easyvideor1.train.planning import leave_out_failures, samples_to_decode
+
+    family = load_family(config.model.path, trust_remote_code=config.model.trust_remote_code)
+    inputs = Inputs(config, family)
+    sets = [
+        (
+            samples,
+            inputs.prompter(validation=validation),
+            inputs.left_out(name, validation=validation),
+        )
+        for name, samples, validation in (
+            ("data", datasets.train, False),
+            ("validation", datasets.validation, True),
+        )
+    ]
+    parts = [part for each in sets for part in samples_to_decode(*each)]
+    report = ensure_cached(parts, ray=config.ray)
     if report is None:
         return
     print(f"cache: {report}")
-    if report.failures and config.data.on_bad_row == "raise":
-        first = report.failures[0]
-        raise UserError(
-            f"{report.failed} media of {len(report.failed_sample_ids)} samples give no frames; "
-            f"the first is {first.path}: {first.reason}. Repair them, or set data.on_bad_row=skip "
-            "to train without their samples"
-        )
+    for samples, _, left_out in sets:
+        leave_out_failures(report, samples, left_out)

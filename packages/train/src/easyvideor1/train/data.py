@@ -1,10 +1,10 @@
-"""The stream of training prompts: shuffled per epoch, endless, resumable, over-long ones dropped.
+"""The stream of training prompts: shuffled per epoch, endless, resumable, and open about its gaps.
 
 The order depends on the seed and the number of samples alone, so a position is one number. How a
-sample becomes a prompt is handed in; the loop takes prompts from here.
+sample becomes a prompt is handed in; what cannot become one is left out by name (`left_out`). The
+loop takes prompts from here.
 """
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,10 +13,7 @@ import numpy as np
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import Sample
 from easyvideor1.train.interfaces import Prompt
-
-
-class UnusableSampleError(Exception):
-    """A sample that cannot be asked; the text is the short reason under which it is counted."""
+from easyvideor1.train.left_out import LeftOut, Reason, UnusableSampleError
 
 
 class TrainingData:
@@ -28,7 +25,7 @@ class TrainingData:
         prompt_of: Callable[[Sample], Prompt],
         *,
         seed: int,
-        max_prompt_tokens: int,
+        left_out: LeftOut,
         usable: Callable[[Sample], bool] = lambda sample: True,
         name: str = "data",
     ):
@@ -38,54 +35,76 @@ class TrainingData:
             samples: all training samples; only `len` and indexing are used.
             prompt_of: turns a sample into a prompt, or raises `UnusableSampleError`.
             seed: of the order.
-            max_prompt_tokens: longer prompts are dropped and counted, never cut.
+            left_out: keeps the samples that cannot be asked.
             usable: samples for which this is False are passed over without being counted.
             name: prefix of the metrics and of error messages.
         """
         self._samples = samples
         self._prompt_of = prompt_of
         self._seed = seed
-        self._max_prompt_tokens = max_prompt_tokens
+        self._left_out = left_out
         self._usable = usable
         self._name = name
         self._consumed = 0  # indices drawn since the beginning, over all epochs
+        self._num_passed_over = 0  # of the first epoch
         self._order: tuple[int, np.ndarray] = (-1, np.empty(0, dtype=np.int64))
-        self._dropped: dict[str, str] = {}  # sample id -> reason
+        self._rescaled: set[str] = set()
+        self._control_text: set[str] = set()
+
+    @property
+    def num_drawn(self) -> int:
+        """Distinct samples looked at so far, without those passed over."""
+        return min(self._consumed, len(self._samples)) - self._num_passed_over
 
     def take(self, count: int) -> list[Prompt]:
         """The next `count` prompts.
 
         Raises:
-            UserError: when a whole epoch holds no usable sample.
+            UserError: when a whole epoch holds no usable sample, or too many were refused.
         """
         prompts: list[Prompt] = []
-        passed_over = 0
+        num_in_vain = 0
         while len(prompts) < count:
-            prompt = self._prompt_or_drop(self._next())
+            prompt = self._prompt_or_none(self._next())
+            self._left_out.check(self.num_drawn)
             if prompt is not None:
                 prompts.append(prompt)
-                passed_over = 0
+                num_in_vain = 0
                 continue
-            passed_over += 1
-            if passed_over >= len(self._samples):
-                raise UserError(self._nothing_left())
+            num_in_vain += 1
+            if num_in_vain >= len(self._samples):
+                raise UserError(self._left_out.nothing_left(len(self._samples)))
         return prompts
 
+    def refuse(self, prompts: Sequence[Prompt]) -> None:
+        """Never take these again: the engine refused them.
+
+        Raises:
+            UserError: when too many were refused.
+        """
+        for prompt in prompts:
+            detail = "the log of the engine says why"
+            self._left_out.add(prompt.sample.id, Reason.refused_by_engine, detail)
+        self._left_out.check(self.num_drawn)
+
     def metrics(self) -> dict[str, float]:
-        """Epochs seen, and distinct samples dropped so far, in total and by reason."""
-        reasons = Counter(self._dropped.values())
+        """Epochs seen, and distinct samples so far: left out by reason, rescaled, control text."""
         return {
             f"{self._name}/epoch": self._consumed / max(1, len(self._samples)),
-            f"{self._name}/dropped": float(len(self._dropped)),
-            **{f"{self._name}/dropped/{reason}": float(n) for reason, n in reasons.items()},
+            **self._left_out.metrics(self.num_drawn),
+            f"{self._name}/rescaled": float(len(self._rescaled)),
+            f"{self._name}/control_text": float(len(self._control_text)),
         }
 
     def state(self) -> dict[str, Any]:
-        """Position and drop counts, JSON-serialisable."""
+        """Position and counts, JSON-serialisable."""
         return {
             "consumed": self._consumed,
             "num_samples": len(self._samples),
-            "dropped": dict(self._dropped),
+            "num_passed_over": self._num_passed_over,
+            "left_out": self._left_out.state(),
+            "rescaled": sorted(self._rescaled),
+            "control_text": sorted(self._control_text),
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -100,7 +119,10 @@ class TrainingData:
                 f"files now hold {len(self._samples)}; restore the files or start another run_name"
             )
         self._consumed = state["consumed"]
-        self._dropped = dict(state["dropped"])
+        self._num_passed_over = state["num_passed_over"]
+        self._left_out.load_state(state["left_out"])
+        self._rescaled = set(state["rescaled"])
+        self._control_text = set(state["control_text"])
 
     def _next(self) -> Sample:
         if not len(self._samples):
@@ -112,23 +134,21 @@ class TrainingData:
         self._consumed += 1
         return self._samples[int(self._order[1][index])]
 
-    def _prompt_or_drop(self, sample: Sample) -> Prompt | None:
+    def _prompt_or_none(self, sample: Sample) -> Prompt | None:
         if not self._usable(sample):
+            self._num_passed_over += self._consumed <= len(self._samples)
+            return None
+        if self._left_out.reason(sample.id) is Reason.refused_by_engine:
             return None
         try:
             prompt = self._prompt_of(sample)
         except UnusableSampleError as error:
-            self._dropped[sample.id] = str(error)
+            self._left_out.add(sample.id, error.reason, error.detail)
             return None
-        if prompt.num_tokens > self._max_prompt_tokens:
-            self._dropped[sample.id] = "prompt_too_long"
-            return None
+        self._left_out.take_back(sample.id)
+        if prompt.rescaled:
+            self._rescaled.add(sample.id)
+            self._left_out.note_rescaled(sample.id, prompt.rescaled)
+        if prompt.has_control_text:
+            self._control_text.add(sample.id)
         return prompt
-
-    def _nothing_left(self) -> str:
-        reasons = Counter(self._dropped.values())
-        text = ", ".join(f"{n} {reason}" for reason, n in reasons.most_common()) or "none usable"
-        return (
-            f"{self._name}: no usable sample among {len(self._samples)} ({text}; "
-            f"rollout.max_prompt_tokens={self._max_prompt_tokens})"
-        )

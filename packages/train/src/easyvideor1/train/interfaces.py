@@ -30,6 +30,10 @@ class Prompt:
     """Length once the media placeholders are expanded."""
     num_patches: int
     """Patches of all its media, what the vision tower computes; 0 for text."""
+    rescaled: str = ""
+    """How its media have a smaller budget than the config's, so that it fits; empty if not."""
+    has_control_text: bool = False
+    """Whether a text of the data reads like a control token; it is plain text in `token_ids`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,8 +73,12 @@ class Data(Protocol):
         """The next `count` prompts."""
         ...
 
+    def refuse(self, prompts: Sequence[Prompt]) -> None:
+        """Never take these again: the engine, which saw their frames, refused them."""
+        ...
+
     def metrics(self) -> dict[str, float]:
-        """Epochs seen and samples dropped so far."""
+        """Epochs seen and samples left out so far."""
         ...
 
     def state(self) -> dict[str, Any]:

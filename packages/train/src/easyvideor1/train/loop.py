@@ -33,9 +33,10 @@ def train(config: TrainConfig, runtime: Runtime) -> float | None:
             prompts = data.take(config.rollout.batch_size)
             sizes = [config.rollout.group_size] * len(prompts)
             completions = sampler.generate(prompts, sizes, step=position.step)
+            data.refuse([p for p, group in zip(prompts, completions, strict=True) if not group])
 
         with clock("reward"):
-            groups = score_groups(prompts, completions, runtime.score)
+            answered, groups = score_groups(prompts, completions, runtime.score)
 
         with clock("advantage"):
             examples = [
@@ -44,7 +45,7 @@ def train(config: TrainConfig, runtime: Runtime) -> float | None:
                     completion=completion,
                     advantage=advantage,
                 )
-                for prompt, group in zip(prompts, groups, strict=True)
+                for prompt, group in zip(answered, groups, strict=True)
                 for completion, advantage in zip(
                     group.completions,
                     group_advantages(group.rewards, config.algorithm),
@@ -52,8 +53,8 @@ def train(config: TrainConfig, runtime: Runtime) -> float | None:
                 )
             ]
 
-        with clock("update"):
-            learned = learner.update(examples)
+        with clock("update"):  # nothing to learn from where the engine refused every prompt
+            learned = learner.update(examples) if examples else {}
 
         with clock("publish"):  # the next rollout samples from the weights just learned
             learner.publish(sampler)
@@ -67,7 +68,11 @@ def train(config: TrainConfig, runtime: Runtime) -> float | None:
 
         runtime.tracker.log_groups(groups, step=position.step)
         runtime.tracker.log(
-            summarize(groups) | learned | data.metrics() | sampler.metrics() | clock.seconds(),
+            summarize(groups, num_prompts=len(prompts))
+            | learned
+            | data.metrics()
+            | sampler.metrics()
+            | clock.seconds(),
             step=position.step,
         )
     return position.validation
@@ -75,18 +80,19 @@ def train(config: TrainConfig, runtime: Runtime) -> float | None:
 
 def score_groups(
     prompts: Sequence[Prompt], completions: Sequence[Sequence[Completion]], score: Scorer
-) -> list[Group]:
-    """The completions of each prompt with their rewards; all are scored in one call."""
-    flat = [(p.sample, c) for p, group in zip(prompts, completions, strict=True) for c in group]
-    scores = iter(score(flat))
-    return [
+) -> tuple[list[Prompt], list[Group]]:
+    """The prompts that have completions, and these with their rewards; all scored in one call."""
+    answered = [(p, group) for p, group in zip(prompts, completions, strict=True) if group]
+    scores = iter(score([(p.sample, c) for p, group in answered for c in group]))
+    groups = [
         Group(
             sample=prompt.sample,
             completions=tuple(group),
             scores=tuple(next(scores) for _ in group),
         )
-        for prompt, group in zip(prompts, completions, strict=True)
+        for prompt, group in answered
     ]
+    return [prompt for prompt, _ in answered], groups
 
 
 def is_due(step: int, every: int, last: int) -> bool:

@@ -18,8 +18,21 @@ if TYPE_CHECKING:
     from easyvideor1.preprocess.store import LoadCounts
 
 
-def summarize(groups: Sequence[Group]) -> dict[str, float]:
-    """Rewards by part, task and source, lengths, ties and offline share of one step's groups."""
+def summarize(groups: Sequence[Group], *, num_prompts: int) -> dict[str, float]:
+    """Rewards by part, task and source, lengths, ties and offline share of one step's groups.
+
+    Args:
+        groups: of the prompts that the engine did not refuse.
+        num_prompts: how many were taken.
+    """
+    counts = {
+        "groups/refused": float(num_prompts - len(groups)),
+        "groups/skipped_step": float(not groups),
+    }
+    return counts | _describe(groups) if groups else counts
+
+
+def _describe(groups: Sequence[Group]) -> dict[str, float]:
     pairs = [(g, c, s) for g in groups for c, s in zip(g.completions, g.scores, strict=True)]
     by_task: dict[str, list[Score]] = defaultdict(list)
     for group, _, score in pairs:

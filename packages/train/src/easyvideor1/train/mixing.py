@@ -27,14 +27,17 @@ class ReplaceSampler:
     def generate(
         self, prompts: Sequence[Prompt], group_sizes: Sequence[int], *, step: int
     ) -> list[list[Completion]]:
-        """Groups of the asked sizes; the offline completion, if any, comes last."""
+        """Groups of the asked sizes; the offline completion, if any, comes last.
+
+        A prompt that the engine refused gets none: the learner would refuse it as well.
+        """
         offline = [self._reader.choose(p.sample, seed=self._seed, step=step) for p in prompts]
         num_fresh = [
             size - (chosen is not None) for size, chosen in zip(group_sizes, offline, strict=True)
         ]
         fresh = self._sampler.generate(prompts, num_fresh, step=step)
         return [
-            completions if chosen is None else [*completions, chosen.completion]
+            [*completions, chosen.completion] if completions and chosen else completions
             for completions, chosen in zip(fresh, offline, strict=True)
         ]
 

@@ -57,7 +57,7 @@ class RankActor:
         model = config.model
         family = load_family(model.path, trust_remote_code=model.trust_remote_code)
         self._config = config
-        self._store = open_store(config, family.rules, validation=False)
+        self._store = open_store(config, family, validation=False)
         self._learner = RankLearner(
             config=config.learner,
             algorithm=config.algorithm,

@@ -63,7 +63,7 @@ class EngineActor:
         family = load_family(model.path, trust_remote_code=model.trust_remote_code)
         # Frames are loaded here, once per engine, however many GPUs it has.
         self._stores: dict[bool, ClipStore] = {
-            validation: open_store(config, family.rules, validation=validation)
+            validation: open_store(config, family, validation=validation)
             for validation in (False, True)
         }
         num_seqs = rollout.engine.max_num_seqs

@@ -4,7 +4,7 @@
     checkpoints/step_000010/state.json + learner/ (+ export/)
     export/                the trained model as a Hugging Face folder
     result.json            written when the run is finished
-    metrics.jsonl  samples.jsonl
+    metrics.jsonl  samples.jsonl  data_report.jsonl
     logs/                  what engines and learner ranks print
 
 A checkpoint gets its name when it is on the disk, so a folder with the right name is whole. No
@@ -24,7 +24,7 @@ from easyvideor1.schema.files import new_folder, write_json
 from easyvideor1.train.config import TrainConfig
 from easyvideor1.train.interfaces import Learner, Position
 
-FORMAT = 1
+FORMAT = 2
 """Of `state.json`."""
 
 FREE_TO_CHANGE = (
@@ -50,6 +50,7 @@ FREE_TO_CHANGE = (
     "decode.workers",
     "decode.deadline_s",
     "decode.retry_quarantined",
+    "data.max_refused_share",
 )
 """Settings, or groups of them, that a continued run may change: how long, how often and where."""
 
@@ -87,6 +88,11 @@ class RunFolder:
     @property
     def samples(self) -> Path:
         return self.path / "samples.jsonl"
+
+    @property
+    def data_report(self) -> Path:
+        """Samples that were left out or rescaled."""
+        return self.path / "data_report.jsonl"
 
     def checkpoints(self) -> list[Checkpoint]:
         """Sealed checkpoints, oldest first."""

@@ -126,7 +126,7 @@ class ConsoleSink:
         self._initial = {"warm start": position.warm_start_step, "training": position.step}
 
     def log(self, metrics: Mapping[str, float], *, step: int) -> None:
-        if "validation/accuracy" in metrics:
+        if "validation/refused" in metrics:
             tqdm.write(f"step {step}: {_validation_line(metrics)}")
             return
         is_warm_start = any(name.startswith(WARM_START) for name in metrics)
@@ -168,7 +168,11 @@ def _validation_line(metrics: Mapping[str, float]) -> str:
         for name, value in metrics.items()
         if name.startswith(prefix)
     )
-    return f"validation accuracy {metrics['validation/accuracy']:.3f} ({tasks})"
+    refused = f"{metrics['validation/refused']:.0f} prompts refused by the engine"
+    if "validation/accuracy" not in metrics:
+        return f"no validation accuracy, {refused}"
+    text = f"validation accuracy {metrics['validation/accuracy']:.3f} ({tasks})"
+    return f"{text}, {refused}" if metrics["validation/refused"] else text
 
 
 class JsonlSink:
