@@ -16,6 +16,7 @@ from easyvideor1.schema.records import Completion, Sample, Segment, Source
 from easyvideor1.train.config import AlgorithmConfig, LearnerConfig, OptimizerConfig
 from easyvideor1.train.interfaces import Objective, Prompt, TrainExample
 from easyvideor1.train.learner import RankLearner
+from easyvideor1.train.token_tree import ClipLoader
 from tests.clips import image, sample_about, video
 
 INSTRUCTION = "Answer briefly."
@@ -163,7 +164,11 @@ def all_groups(family: FamilyAdapter, lengths: Sequence[int] = (5, 9, 2)) -> lis
 
 
 def make_learner(
-    path: Path, temperature: float = 1.0, dtype: str = "auto", **fields: object
+    path: Path,
+    temperature: float = 1.0,
+    dtype: str = "auto",
+    clip_store: ClipLoader | None = None,
+    **fields: object,
 ) -> RankLearner:
     """Without gradient clipping, which would hide errors of scale."""
     settings: dict = {"optimizer": OptimizerConfig(max_grad_norm=inf)} | fields
@@ -172,17 +177,16 @@ def make_learner(
         algorithm=AlgorithmConfig(),
         model_path=str(path),
         family=family_at(path),
-        clip_store=RandomClips(clips_for(family_at(path))),
+        clip_store=clip_store or RandomClips(clips_for(family_at(path))),
         temperature=temperature,
         dtype=dtype,
     )
 
 
-def trainable_learner(path: Path) -> RankLearner:
+def trainable_learner(path: Path, **fields: object) -> RankLearner:
     """With a learning rate that moves the weights, a warm-up and weight decay."""
-    return make_learner(
-        path, optimizer=OptimizerConfig(lr=1e-3, warmup_updates=3, weight_decay=0.1)
-    )
+    optimizer = OptimizerConfig(lr=1e-3, warmup_updates=3, weight_decay=0.1)
+    return make_learner(path, **({"optimizer": optimizer} | fields))  # type: ignore[arg-type]
 
 
 def gradients_of(

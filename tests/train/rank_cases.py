@@ -37,6 +37,7 @@ VARIANTS: dict[str, dict] = {
         "freeze": [FrozenPart.language],
         "activation_checkpointing": True,
     },
+    "a copy per rank": {"shard_size": 1, "ranks": 2},
     "bfloat16": {"dtype": "bfloat16"},
 }
 """Of the learner, each on the shares `image / text`."""
@@ -59,7 +60,7 @@ def free_port() -> int:
 def run_rank(rank: int, port: int, model_path: Path, folder: Path) -> None:
     """Writes what this rank saw to `folder/rank<rank>.pt`."""
     torch.set_num_threads(1)
-    join_process_group(rank=rank, world_size=2, host="127.0.0.1", port=port)
+    join_process_group(rank=rank, world_size=2, host="127.0.0.1", port=port, timeout_s=120)
     results = {
         "gradients": _gradients(rank, model_path),
         "variants": {
@@ -70,6 +71,7 @@ def run_rank(rank: int, port: int, model_path: Path, folder: Path) -> None:
             for name, fields in VARIANTS.items()
         },
         "weights": dict(make_learner(model_path, ranks=2).gather_weights()),
+        **_with_a_copy_per_rank(rank, model_path, folder),
         "logprobs": make_learner(model_path).logprobs(
             share_of(model_path, SHARES["image / text"][rank])
         ),
@@ -114,6 +116,45 @@ def _save_and_continue(rank: int, model_path: Path, folder: Path) -> dict:
         "state_is_equal": same_state(straight, resumed),
         "final_weights": dict(resumed.gather_weights()),
     }
+
+
+def _with_a_copy_per_rank(rank: int, model_path: Path, folder: Path) -> dict:
+    """Two updates under hybrid sharding, saved and continued by ranks that share one copy."""
+    steps = updates(rank, model_path)
+    copies = trainable_learner(model_path, ranks=2, shard_size=1)
+    metrics = [copies.update(step) for step in steps[:2]]
+    copies.save(folder / "copies")
+    copies.export(folder / "copies_export")
+    continued = trainable_learner(model_path, ranks=2)
+    continued.load(folder / "copies")
+    metrics += [continued.update(step) for step in steps[2:]]
+    return {
+        "copies_metrics": metrics,
+        "copies_local_shapes": [tuple(_local(p).shape) for p in copies.model.parameters()],
+        "copies_final_weights": dict(continued.gather_weights()),
+    }
+
+
+FOUR_SHARES = (("image",), ("text",), ("image and video",), ("other text", "video"))
+"""Kinds of prompts on each of four ranks."""
+
+
+def run_one_of_four(rank: int, port: int, model_path: Path, folder: Path) -> None:
+    """Two copies of the weights, each on two of four ranks; writes to `folder/four<rank>.pt`."""
+    torch.set_num_threads(1)
+    join_process_group(rank=rank, world_size=4, host="127.0.0.1", port=port, timeout_s=120)
+    mine = share_of(model_path, FOUR_SHARES[rank])
+    gradients, metrics = gradients_of(make_learner(model_path, ranks=4, shard_size=2), mine)
+    learner = trainable_learner(model_path, ranks=4, shard_size=2)
+    results = {
+        "gradients": gradients,
+        "metrics": metrics,
+        "updates": [learner.update(mine) for _ in range(2)],
+        "weights": dict(learner.gather_weights()),
+    }
+    learner.save(folder / "four")
+    torch.save(results, folder / f"four{rank}.pt")
+    dist.destroy_process_group()
 
 
 def same_state(one: RankLearner, other: RankLearner) -> bool:

@@ -94,12 +94,13 @@ def test_what_actors_and_their_children_print_is_kept(workers, logs):
 
 def test_a_dead_actor_ends_the_wait_though_another_one_hangs(cluster, logs):
     workers = start_workers(logs)
-    with pytest.raises(ActorFailedError, match="worker: a process died during hang_or_die"):
+    with pytest.raises(ActorFailedError, match="worker: process 1 of 2 died during hang_or_die"):
         workers.each("hang_or_die", [(0, (False,)), (1, (True,))], timeout_s=45)
 
 
 def test_an_actor_that_hangs_meets_its_deadline(workers):
-    with pytest.raises(ActorFailedError, match="worker: hang took longer than 1 s"):
+    late = "worker: hang took longer than 1 s in process 0, 1 of 2"
+    with pytest.raises(ActorFailedError, match=late):
         workers.all("hang", timeout_s=1)
 
 

@@ -71,6 +71,10 @@ def test_a_single_run_and_a_sweep_use_the_same_folder(tmp_path):
         (["rollout.group_size=1"], "at least 2"),
         (["rollout.temperature=0"], "rollout.temperature must be above 0"),
         (["train.steps=0"], "nothing to train"),
+        (["learner.ranks=4", "learner.shard_size=3"], "must divide learner.ranks=4, got 3"),
+        (["learner.process_group_timeout_s=0"], "process_group_timeout_s must be above 0"),
+        (["learner.sequence_parallel_size=2"], "lower learner.micro_batch_tokens"),
+        (["learner.critic=true"], "raise rollout.group_size for a better baseline"),
         (["data.train=[nowhere.jsonl]", "data.toybox=null"], "nowhere.jsonl"),
         (["model.path=./no/such/model", "model.build=null"], "no/such/model"),
     ],
@@ -81,6 +85,23 @@ def test_a_mistake_is_one_paragraph_before_anything_heavy_loads(overrides, expec
     (paragraph,) = result.stderr.strip().splitlines()[-1:]
     assert paragraph.startswith("evr-train: ") and expected in paragraph
     assert result.stdout.strip().endswith("heavy: []")
+
+
+@pytest.mark.parametrize("model_type", ["qwen3_vl_moe", "qwen3_5_moe"])
+def test_a_mixture_of_experts_is_refused_before_anything_heavy_loads(tmp_path, model_type):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+    result = call(
+        "data.toybox.train_clips=2",
+        "data.toybox.validation_clips=4",
+        f"model.path={tmp_path}",
+        "model.build=null",
+    )
+    assert result.returncode == 2
+    assert f"of model_type '{model_type}', a mixture of experts, which is not built" in (
+        result.stderr
+    )
+    assert "use a dense checkpoint of qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_vl" in result.stderr
+    assert "heavy: []" in result.stdout
 
 
 def test_a_bad_row_names_file_row_and_field(tmp_path):

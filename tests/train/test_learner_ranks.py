@@ -1,6 +1,7 @@
 """Two ranks over gloo against one process: same gradients, same log-probs, same checkpoints."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,16 @@ from tests.train.policy_cases import (
     part_of,
     trainable_learner,
 )
-from tests.train.rank_cases import SHARES, VARIANTS, free_port, run_rank, share_of, updates
+from tests.train.rank_cases import (
+    FOUR_SHARES,
+    SHARES,
+    VARIANTS,
+    free_port,
+    run_one_of_four,
+    run_rank,
+    share_of,
+    updates,
+)
 
 DEADLINE_S = 240
 
@@ -24,7 +34,14 @@ DEADLINE_S = 240
 def folder(sharp_model_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the two ranks left what they saw."""
     folder = tmp_path_factory.mktemp("ranks")
-    context = mp.spawn(run_rank, args=(free_port(), sharp_model_path, folder), nprocs=2, join=False)
+    run_ranks(run_rank, sharp_model_path, folder, num_ranks=2)
+    return folder
+
+
+def run_ranks(work: Callable[..., None], model_path: Path, folder: Path, *, num_ranks: int) -> None:
+    """Runs `work` in as many processes; one that waits for the others for ever is a failure."""
+    args = (free_port(), model_path, folder)
+    context = mp.spawn(work, args=args, nprocs=num_ranks, join=False)
     assert context is not None  # since it need not join
     deadline = time.monotonic() + DEADLINE_S
     try:
@@ -33,7 +50,6 @@ def folder(sharp_model_path: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     finally:
         for process in context.processes:
             process.kill()
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +80,46 @@ def test_recomputed_activations_and_frozen_parts_work_on_ranks_too(
     for rank in ranks:
         gradients, _ = rank["variants"][variant]
         assert largest_difference(gradients, trained) < 1e-5
+
+
+def test_a_copy_of_the_weights_per_rank_changes_nothing_but_where_they_lie(
+    sharp_model_path, folder, ranks
+):
+    """`learner.shard_size=1`: gradients, clipped updates, checkpoints, weights and export."""
+    together = share_of(sharp_model_path, sum(SHARES["image / text"], ()))
+    expected, expected_metrics = gradients_of(make_learner(sharp_model_path), together)
+    whole = [tuple(p.shape) for p in make_learner(sharp_model_path).model.parameters()]
+    for rank in ranks:
+        gradients, metrics = rank["variants"]["a copy per rank"]
+        assert largest_difference(gradients, expected) < 1e-5
+        assert metrics == pytest.approx(expected_metrics, rel=1e-5)
+        assert rank["copies_local_shapes"] == whole
+        for ours, theirs in zip(rank["copies_metrics"], rank["metrics"], strict=True):
+            assert ours == pytest.approx(theirs, rel=1e-3)
+        for name, value in rank["copies_final_weights"].items():
+            torch.testing.assert_close(value, ranks[0]["final_weights"][name], atol=2e-5, rtol=0)
+    AutoModelForImageTextToText.from_pretrained(folder / "copies_export")
+
+
+@pytest.mark.slow
+def test_two_copies_on_four_ranks_train_as_one_process(sharp_model_path, tmp_path):
+    run_ranks(run_one_of_four, sharp_model_path, tmp_path, num_ranks=4)
+    together = share_of(sharp_model_path, sum(FOUR_SHARES, ()))
+    expected, expected_metrics = gradients_of(make_learner(sharp_model_path), together)
+    alone = trainable_learner(sharp_model_path)
+    updates_alone = [alone.update(together) for _ in range(2)]
+    ranks = [torch.load(tmp_path / f"four{rank}.pt") for rank in range(4)]
+    for rank in ranks:
+        assert largest_difference(rank["gradients"], expected) < 1e-5
+        assert rank["metrics"] == pytest.approx(expected_metrics, rel=1e-5)
+        for ours, theirs in zip(rank["updates"], updates_alone, strict=True):
+            assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-9)
+    for name, value in alone.gather_weights():
+        torch.testing.assert_close(ranks[0]["weights"][name], value, atol=2e-5, rtol=0)
+    continued = trainable_learner(sharp_model_path)
+    continued.load(tmp_path / "four")
+    for name, value in continued.gather_weights():
+        assert torch.equal(value, ranks[0]["weights"][name])
 
 
 def test_a_bfloat16_learner_keeps_float32_gradients_close_to_the_exact_ones(

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoModelForImageTextToText
 
 from easyvideor1.preprocess.families.base import FamilyAdapter
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import Source
-from easyvideor1.train.config import OptimizerConfig, Schedule
+from easyvideor1.train.balance import CostModel
+from easyvideor1.train.config import FrozenPart, OptimizerConfig, Schedule
 from easyvideor1.train.interfaces import TrainExample
-from easyvideor1.train.learner import RankLearner, divide
+from easyvideor1.train.learner import RankLearner
 from easyvideor1.train.optimizer import learning_rate
 from tests.train.policy_cases import (
     all_groups,
@@ -234,9 +236,9 @@ def test_low_precision_without_a_process_group_is_refused(sharp_model_path):
 
     learner = make_learner(sharp_model_path)
     with pytest.raises(UserError, match=r"model\.dtype"):
-        shard(learner.model, torch.device("cpu"), "bfloat16")
+        shard(learner.model, torch.device("cpu"), "bfloat16", learner.config)
     with pytest.raises(UserError, match="float16 cannot be trained"):
-        shard(learner.model, torch.device("cpu"), "float16")
+        shard(learner.model, torch.device("cpu"), "float16", learner.config)
 
 
 def test_the_learning_rate_warms_up_and_follows_the_cosine():
@@ -254,11 +256,14 @@ def test_a_cosine_without_an_end_is_refused_when_the_phase_begins(learner):
         learner.begin(OptimizerConfig(schedule=Schedule.cosine), total_updates=None)
 
 
-def test_a_share_holds_whole_groups_and_every_example_once(family):
-    examples = all_groups(family)
-    shares = divide(examples, 2)
-    assert sorted(id(e) for share in shares for e in share) == sorted(id(e) for e in examples)
-    names = [{e.prompt.sample.id for e in share} for share in shares]
-    assert not names[0] & names[1]
-    assert abs(len(shares[0]) - len(shares[1])) <= 3
-    assert divide(examples[:1], 2) == [[examples[0]], []]
+def test_the_cost_model_counts_the_weights_of_both_parts(sharp_model_path):
+    plain = AutoModelForImageTextToText.from_pretrained(sharp_model_path)
+    weights = {name: value.numel() for name, value in plain.named_parameters()}
+    vision = sum(count for name, count in weights.items() if ".visual." in name)
+    language = sum(count for name, count in weights.items() if ".language_model.layers." in name)
+    language += weights["model.language_model.norm.weight"]
+    trained = make_learner(sharp_model_path).cost_model
+    assert trained == CostModel(flops_per_token=6.0 * language, flops_per_patch=6.0 * vision)
+    tower = [FrozenPart.vision, FrozenPart.merger]
+    frozen = make_learner(sharp_model_path, freeze=tower).cost_model
+    assert frozen == CostModel(flops_per_token=6.0 * language, flops_per_patch=2.0 * vision)

@@ -8,6 +8,7 @@ import torch
 
 from easyvideor1.preprocess.families.base import FamilyAdapter
 from easyvideor1.schema.records import Role, Segment, Source
+from easyvideor1.train.failures import SampleFailedError
 from easyvideor1.train.interfaces import TrainExample
 from easyvideor1.train.token_tree import build_trees, idle_forest, pack, to_batch
 from tests.train.policy_cases import (
@@ -87,7 +88,7 @@ def test_segments_of_a_completion_are_a_chain_and_keep_mask_weights_and_log_prob
 
 def test_token_weights_of_another_length_are_refused(family):
     one = example(family, "text", answer_ids(family, 4, 0), token_weights=[1.0])
-    with pytest.raises(ValueError, match="4 tokens but 1 weights"):
+    with pytest.raises(SampleFailedError, match=r"4 tokens but 1 weights.*at sample text"):
         trees_of([one], family)
 
 

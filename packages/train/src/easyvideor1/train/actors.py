@@ -7,9 +7,14 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from easyvideor1.schema.errors import UserError
+from easyvideor1.train.failures import RankFailedError
+
+DEATH_NOTICE_S = 3.0
+"""When an actor dies, those that were talking to it may fail first; so long its own end is waited
+for, which is the reason to tell."""
 
 
 class ActorFailedError(UserError):
@@ -28,6 +33,14 @@ def log_to(path: Path) -> None:
             os.dup2(file.fileno(), stream)
 
 
+class Call(NamedTuple):
+    """A method that an actor is running."""
+
+    index: int
+    """Of the actor."""
+    future: Any
+
+
 class Actors:
     """Handles of equal actors with a name for messages, e.g. `engine` or `learner rank`."""
 
@@ -44,9 +57,12 @@ class Actors:
         """The actors, for others that call them directly."""
         return list(self._handles)
 
-    def begin_all(self, method: str, *args: Any) -> list[Any]:
+    def begin_all(self, method: str, *args: Any) -> list[Call]:
         """Start a method on every actor; pass the result to `wait`."""
-        return [getattr(handle, method).remote(*args) for handle in self._handles]
+        return [
+            Call(index, getattr(handle, method).remote(*args))
+            for index, handle in enumerate(self._handles)
+        ]
 
     def all(self, method: str, *args: Any, timeout_s: float) -> list[Any]:
         """Call a method with the same arguments on every actor."""
@@ -56,10 +72,10 @@ class Actors:
         self, method: str, calls: Sequence[tuple[int, tuple[Any, ...]]], *, timeout_s: float
     ) -> list[Any]:
         """Call a method per (actor index, arguments), all at once; results in order."""
-        futures = [getattr(self._handles[i], method).remote(*args) for i, args in calls]
-        return self.wait(futures, method, timeout_s=timeout_s)
+        begun = [Call(i, getattr(self._handles[i], method).remote(*args)) for i, args in calls]
+        return self.wait(begun, method, timeout_s=timeout_s)
 
-    def wait(self, futures: Sequence[Any], what: str, *, timeout_s: float) -> list[Any]:
+    def wait(self, calls: Sequence[Call], what: str, *, timeout_s: float) -> list[Any]:
         """Results of calls; the first failure or the deadline ends the wait.
 
         Raises:
@@ -67,31 +83,51 @@ class Actors:
             ActorFailedError: for any other failure, a dead actor or the deadline.
         """
         import ray
-        from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
         deadline = time.monotonic() + timeout_s
-        waiting = list(futures)
-        try:
-            # One by one as they come: a rank that died leaves the others waiting for it.
-            while waiting:
-                left = max(0.0, deadline - time.monotonic())
-                done, waiting = ray.wait(waiting, num_returns=1, timeout=left)
-                if not done:
-                    raise GetTimeoutError
-                ray.get(done)
-            return ray.get(list(futures))
-        except RayTaskError as error:
-            if isinstance(error.cause, UserError):
-                raise error.cause from None
-            self._keep(str(error))
-            raise self._failed(f"{what} failed with {error.cause!r}") from error
-        except RayActorError as error:
-            raise self._failed(f"a process died during {what}") from error
-        except GetTimeoutError:
-            raise self._failed(
-                f"{what} took longer than {timeout_s:g} s; if that is no hang, raise "
-                "rollout.timeout_s, rollout.start_timeout_s or learner.timeout_s"
-            ) from None
+        waiting = {call.future: call.index for call in calls}
+        # One by one as they come: a rank that died leaves the others waiting for it.
+        while waiting:
+            left = max(0.0, deadline - time.monotonic())
+            done, _ = ray.wait(list(waiting), num_returns=1, timeout=left)
+            if not done:
+                raise self._late(what, timeout_s, sorted(set(waiting.values())))
+            (future,) = done
+            index = waiting.pop(future)
+            if (error := _error_of(future)) is not None:
+                raise self._failure(error, index, what, waiting) from error
+        return ray.get([call.future for call in calls])
+
+    def _failure(
+        self, error: Exception, index: int, what: str, waiting: dict[Any, int]
+    ) -> UserError:
+        """What to tell about the first call that failed."""
+        from ray.exceptions import RayActorError, RayTaskError
+
+        if isinstance(error, RayActorError):
+            return self._died(what, index)
+        if not isinstance(error, RayTaskError):
+            return self._failed(f"{what} failed with {error!r}")
+        if isinstance(error.cause, UserError):
+            return error.cause
+        self._keep(str(error))
+        dead = _first_dead(waiting, timeout_s=DEATH_NOTICE_S)
+        if dead is not None:
+            return self._died(what, dead)
+        if isinstance(error.cause, RankFailedError):
+            return self._failed(f"{what} failed on {error.cause}")
+        place = f"in process {index} of {len(self)}"
+        return self._failed(f"{what} failed with {error.cause!r} {place}")
+
+    def _died(self, what: str, index: int) -> "ActorFailedError":
+        return self._failed(f"process {index} of {len(self)} died during {what}")
+
+    def _late(self, what: str, timeout_s: float, indices: list[int]) -> "ActorFailedError":
+        late = ", ".join(map(str, indices))
+        return self._failed(
+            f"{what} took longer than {timeout_s:g} s in process {late} of {len(self)}; if that is "
+            "no hang, raise rollout.timeout_s, rollout.start_timeout_s or learner.timeout_s"
+        )
 
     def _failed(self, reason: str) -> ActorFailedError:
         return ActorFailedError(f"{self.name}: {reason}; details are in {self._logs}")
@@ -99,3 +135,33 @@ class Actors:
     def _keep(self, trace: str) -> None:
         with (self._logs / "failures.log").open("a") as file:
             file.write(f"{time.ctime()}\n{trace}\n")
+
+
+def _error_of(future: Any) -> Exception | None:
+    """The exception that a finished call ended with."""
+    import ray
+    from ray.exceptions import RayError
+
+    try:
+        ray.get(future)
+    except RayError as error:
+        return error
+    return None
+
+
+def _first_dead(waiting: dict[Any, int], *, timeout_s: float) -> int | None:
+    """An actor among those still called that turns out to be dead within the time."""
+    import ray
+    from ray.exceptions import RayActorError
+
+    deadline = time.monotonic() + timeout_s
+    left = dict(waiting)
+    while left:
+        done, _ = ray.wait(list(left), num_returns=1, timeout=max(0.0, deadline - time.monotonic()))
+        if not done:
+            return None
+        (future,) = done
+        index = left.pop(future)
+        if isinstance(_error_of(future), RayActorError):
+            return index
+    return None

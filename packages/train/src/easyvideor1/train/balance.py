@@ -5,7 +5,6 @@ on two ranks it pays twice. Groups therefore stay whole, unless splitting one sh
 more than what is computed again. Pure functions; called by `ray_learner`.
 """
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -182,8 +181,9 @@ class _Placement:
         return True
 
     def _candidates(self, group: int, source: int, target: int) -> list[list[int]]:
-        """All answers of the group on `source`; and the longest that together do not exceed half of
-        what the ranks differ by, without and with one more."""
+        """All answers of the group on `source`; and the longest that together do not exceed half
+        of what the ranks differ by, without and with one more.
+        """
         own, part = self.groups[group].own, self.parts[source][group]
         shared = 0.0 if group in self.parts[target] else self.groups[group].shared
         room = (self.loads[source] - self.loads[target] - shared) / 2

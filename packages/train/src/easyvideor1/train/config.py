@@ -41,6 +41,15 @@ class Schedule(StrEnum):
     cosine = "cosine"
 
 
+class PlacementStrategy(StrEnum):
+    """How the places of learner ranks are chosen among the nodes of a cluster."""
+
+    pack = "pack"
+    """On as few nodes as hold them."""
+    spread = "spread"
+    """On as many nodes as there are."""
+
+
 class Attention(StrEnum):
     """Attention kernel of the model library."""
 
@@ -134,6 +143,16 @@ class LearnerConfig:
 
     ranks: int = 1
     """Processes that share the weights; one per GPU, or per core group on a CPU."""
+    shard_size: int | None = None
+    """Ranks that together hold one copy of the weights; null: all of them. A divisor of `ranks`,
+    e.g. the GPUs of a node: the weights are then gathered within it, and only gradients cross."""
+    process_group_timeout_s: float = 1_800.0
+    """A rank that waits longer in a collective for the others fails. They wait for each other's
+    micro-batches there, never for a rollout."""
+    sequence_parallel_size: int = 1
+    """Ranks that share one sequence; only 1 so far."""
+    critic: bool = False
+    """A value model for advantages per token; not there so far."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     updates_per_rollout: int = 1
     """Optimizer steps per `update` call: the examples are cut into as many parts."""
@@ -165,6 +184,7 @@ class LearnerConfig:
                 f"learner.freeze={[part.value for part in self.freeze]} leaves nothing to train; "
                 "leave out at least one part"
             )
+        self._check_ranks()
         if self.threads is not None and self.threads < 1:
             raise UserError(f"learner.threads must be at least 1 or null, got {self.threads}")
         if self.timeout_s <= 0:
@@ -173,6 +193,31 @@ class LearnerConfig:
             raise UserError(
                 "learner.keep_last must be at least 1 and keep_best at least 0, "
                 f"got keep_last={self.keep_last} keep_best={self.keep_best}"
+            )
+
+    def _check_ranks(self) -> None:
+        if self.shard_size is not None and (
+            self.shard_size < 1 or self.ranks % self.shard_size != 0
+        ):
+            raise UserError(
+                f"learner.shard_size must divide learner.ranks={self.ranks}, got "
+                f"{self.shard_size}; null spreads one copy of the weights over all ranks"
+            )
+        if self.process_group_timeout_s <= 0:
+            raise UserError(
+                "learner.process_group_timeout_s must be above 0, "
+                f"got {self.process_group_timeout_s}"
+            )
+        if self.sequence_parallel_size != 1:
+            raise UserError(
+                f"learner.sequence_parallel_size={self.sequence_parallel_size} is not there: every "
+                "sequence runs on one rank; for long ones lower learner.micro_batch_tokens, set "
+                "learner.activation_checkpointing=true and raise learner.ranks"
+            )
+        if self.critic:
+            raise UserError(
+                "learner.critic=true is not there: advantages come from the answers of a group; "
+                "raise rollout.group_size for a better baseline"
             )
 
 
@@ -374,6 +419,16 @@ class TrainRayConfig(RayConfig):
     rank_gpus: float | None = None
     """GPUs a learner rank reserves; null: 1 where there are GPUs, half of one if
     `rollout.colocated`, else 0."""
+    placement: PlacementStrategy = PlacementStrategy.pack
+    """Where ranks and engines run on a cluster of several nodes, as far as they may be apart."""
+    placement_timeout_s: float = 300.0
+    """A cluster without room for all of them by then is refused; time for one that grows."""
+
+    def __post_init__(self) -> None:
+        if self.placement_timeout_s <= 0:
+            raise UserError(
+                f"ray.placement_timeout_s must be above 0, got {self.placement_timeout_s}"
+            )
 
 
 @dataclass(kw_only=True, slots=True)

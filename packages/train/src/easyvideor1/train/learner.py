@@ -3,7 +3,7 @@
 `update` reads as: for each micro-batch forward, loss, backward; then one optimizer step. With a
 process group the weights are sharded by FSDP2, without one they are an ordinary module; nothing
 else differs. Works with or without Ray; `ray_runtime` puts one `RankLearner` into each actor.
-All public methods but `divide` and the properties are collective: every rank calls them.
+All public methods are collective: every rank calls them.
 """
 
 import logging
@@ -18,7 +18,9 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from easyvideor1.train import checkpoint, export
+from easyvideor1.train.balance import CostModel
 from easyvideor1.train.config import AlgorithmConfig, LearnerConfig, OptimizerConfig
+from easyvideor1.train.failures import at_samples
 from easyvideor1.train.freezing import frozen_prefixes
 from easyvideor1.train.interfaces import Objective, TrainExample
 from easyvideor1.train.kl import k3
@@ -26,12 +28,11 @@ from easyvideor1.train.model_forward import PolicyModel, TokenScores
 from easyvideor1.train.objectives import OBJECTIVES, imitation, weighted_sum
 from easyvideor1.train.offloading import move
 from easyvideor1.train.optimizer import build_optimizer, clip_gradients, learning_rate
-from easyvideor1.train.sharding import load_model, shard
+from easyvideor1.train.sharding import default_device, load_model, shard
 from easyvideor1.train.token_tree import (
     Batch,
     ClipLoader,
     build_trees,
-    by_prompt,
     idle_forest,
     pack,
     to_batch,
@@ -41,26 +42,6 @@ if TYPE_CHECKING:
     from easyvideor1.preprocess.families.base import FamilyAdapter
 
 log = logging.getLogger(__name__)
-
-
-def divide(examples: Sequence[TrainExample], num_ranks: int) -> list[list[TrainExample]]:
-    """A share of the examples for each rank: whole groups, the largest first to the least loaded.
-
-    The update is the same however they are divided; keeping a group together lets its answers
-    share the features of their media.
-    """
-    groups = [[examples[i] for i in indices] for indices in by_prompt(examples)]
-
-    def num_tokens(group: list[TrainExample]) -> int:
-        return sum(e.prompt.num_tokens + len(e.completion.token_ids) for e in group)
-
-    shares: list[list[TrainExample]] = [[] for _ in range(num_ranks)]
-    load = [0] * num_ranks
-    for group in sorted(groups, key=num_tokens, reverse=True):
-        rank = load.index(min(load))
-        shares[rank] += group
-        load[rank] += num_tokens(group)
-    return shares
 
 
 class RankLearner:
@@ -102,7 +83,7 @@ class RankLearner:
         self.clip_store = clip_store
         self._never_sampled = frozenset(family.forbidden_token_ids)
         self._placeholders = {family.processor.image_token_id, family.processor.video_token_id}
-        self.device = device or _default_device()
+        self.device = device or default_device()
         language_model = load_model(model_path, config, trust_remote_code=trust_remote_code)
         self.model = PolicyModel(
             language_model,
@@ -110,7 +91,7 @@ class RankLearner:
             forbidden_token_ids=family.forbidden_token_ids,
             logits_chunk_tokens=config.logits_chunk_tokens,
         )
-        shard(self.model, self.device, dtype)
+        shard(self.model, self.device, dtype, config)
         self.model.train()
         self.begin(config.optimizer, total_updates=None)
 
@@ -123,6 +104,21 @@ class RankLearner:
     def world_size(self) -> int:
         """Number of the learner's processes."""
         return dist.get_world_size() if dist.is_initialized() else 1
+
+    @property
+    def cost_model(self) -> CostModel:
+        """What an update costs per token and per patch, by the sizes of the model's two parts."""
+        core = self.model.hf.model
+        # Rows of the embedding are looked up, not multiplied.
+        embedding = {id(parameter) for parameter in core.get_input_embeddings().parameters()}
+        language = [p for p in core.language_model.parameters() if id(p) not in embedding]
+        vision = list(core.visual.parameters())
+        return CostModel.of_sizes(
+            language_weights=sum(p.numel() for p in language),
+            trained_language_weights=sum(p.numel() for p in language if p.requires_grad),
+            vision_weights=sum(p.numel() for p in vision),
+            trained_vision_weights=sum(p.numel() for p in vision if p.requires_grad),
+        )
 
     def begin(self, optimizer: OptimizerConfig, total_updates: int | None) -> None:
         """Start a phase of training: a fresh optimizer, its schedule at 0. Weights stay.
@@ -147,7 +143,7 @@ class RankLearner:
         share. A step whose gradient is not finite is skipped and counted.
 
         Args:
-            examples: this rank's share, see `divide`; may be empty.
+            examples: this rank's share, see `balance.divide`; may be empty.
             objective: the algorithm's, or imitation (`sft`).
 
         Returns:
@@ -182,7 +178,8 @@ class RankLearner:
         scores: list[list[float]] = [[] for _ in examples]
         with torch.no_grad():
             for batch in self._batches(examples):
-                logprobs = self.model(batch).logprobs.tolist()
+                with at_samples(batch.sample_ids):
+                    logprobs = self.model(batch).logprobs.tolist()
                 for index, logprob in zip(batch.examples.tolist(), logprobs, strict=True):
                     if index >= 0:
                         scores[index].append(logprob)
@@ -253,15 +250,16 @@ class RankLearner:
         """One optimizer step; returns the norm of the gradient before clipping."""
         total_weight = self._total_weight(examples)
         for batch in self._batches(examples):
-            scores: TokenScores = self.model(batch)
-            if objective == "sft":
-                loss_T = imitation(scores.logprobs)
-            else:
-                loss_T = self._policy_loss(scores.logprobs, batch, tally, on_policy=on_policy)
-            loss = weighted_sum(loss_T, batch.weights) / total_weight
-            # FSDP averages gradients over ranks; the loss is a sum over them.
-            (loss * self.world_size).backward()
-            _count(tally, loss_T.detach(), scores.entropy, batch)
+            with at_samples(batch.sample_ids):
+                scores: TokenScores = self.model(batch)
+                if objective == "sft":
+                    loss_T = imitation(scores.logprobs)
+                else:
+                    loss_T = self._policy_loss(scores.logprobs, batch, tally, on_policy=on_policy)
+                loss = weighted_sum(loss_T, batch.weights) / total_weight
+                # FSDP averages gradients over ranks; the loss is a sum over them.
+                (loss * self.world_size).backward()
+                _count(tally, loss_T.detach(), scores.entropy, batch)
         grad_norm = clip_gradients(self.model.parameters(), self.optimizer_config.max_grad_norm)
         self._apply(grad_norm)
         return grad_norm
@@ -437,12 +435,6 @@ def _count(tally: Tally, loss_T: Tensor, entropy_T: Tensor, batch: Batch) -> Non
     tally.add("trained_tokens", (batch.weights > 0).sum())
     # An idle forest has no example and costs nothing worth counting.
     tally.add("tokens", torch.tensor(batch.num_tokens if (batch.examples >= 0).any() else 0))
-
-
-def _default_device() -> torch.device:
-    if torch.cuda.is_available():
-        return torch.device("cuda", torch.cuda.current_device())
-    return torch.device("cpu")
 
 
 def _bounds(count: int, part: int, num_parts: int) -> slice:

@@ -1,17 +1,20 @@
 """The learner over Ray: one actor per rank, joined in a process group, behind one object."""
 
 import os
-import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from easyvideor1.train.actors import Actors, log_to
+from easyvideor1.train.balance import CostModel, divide
 from easyvideor1.train.config import TrainConfig
 from easyvideor1.train.direct_transfer import DirectSender, DirectSetup
+from easyvideor1.train.failures import on_rank
 from easyvideor1.train.interfaces import Objective, Sampler, TrainExample
 from easyvideor1.train.memory import used_bytes
 from easyvideor1.train.metrics import CacheMetrics
+from easyvideor1.train.network import free_port, interface_of
+from easyvideor1.train.preflight import LinkFacts, measure_link
 from easyvideor1.train.publishing import WeightTransfer
 
 if TYPE_CHECKING:
@@ -33,25 +36,37 @@ class RankActor:
         import ray
 
         host = "127.0.0.1" if loopback else ray.util.get_node_ip_address()
-        with socket.socket() as free:
-            free.bind((host, 0))
-            return host, free.getsockname()[1]
+        return host, free_port(host)
 
-    def start(self, config: TrainConfig, host: str, port: int) -> None:
-        """Meet the other ranks and load this rank's share of the model."""
-        if host == "127.0.0.1":
-            # The machine's own name need not resolve in a container.
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    def meet(self, config: TrainConfig, host: str, port: int) -> LinkFacts | None:
+        """Meet the other ranks; returns how fast they exchange tensors, None for a single one."""
+        import ray
+        import torch
+
+        from easyvideor1.train.sharding import default_device, join_process_group
+
+        own = "127.0.0.1" if host == "127.0.0.1" else ray.util.get_node_ip_address()
+        if interface := interface_of(own):
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+        num_ranks = config.learner.ranks
+        if num_ranks > 1 or torch.cuda.is_available():
+            join_process_group(
+                rank=self._rank,
+                world_size=num_ranks,
+                host=host,
+                port=port,
+                timeout_s=config.learner.process_group_timeout_s,
+            )
+        return measure_link(default_device())
+
+    def start(self, config: TrainConfig) -> None:
+        """Load this rank's share of the model; after all have met."""
         import torch
 
         from easyvideor1.preprocess.families import load_family
         from easyvideor1.train.inputs import open_store
         from easyvideor1.train.learner import RankLearner
-        from easyvideor1.train.sharding import join_process_group
 
-        num_ranks = config.learner.ranks
-        if num_ranks > 1 or torch.cuda.is_available():
-            join_process_group(rank=self._rank, world_size=num_ranks, host=host, port=port)
         # The same on every rank and in every run; a checkpoint restores what was reached.
         torch.manual_seed(config.seed)
         model = config.model
@@ -82,7 +97,12 @@ class RankActor:
 
     def update(self, examples: list[TrainExample], objective: Objective) -> dict[str, float]:
         """This rank's part of an update."""
-        return self._learner.update(examples, objective)
+        with on_rank(self._rank):
+            return self._learner.update(examples, objective)
+
+    def cost_model(self) -> CostModel:
+        """What an update costs."""
+        return self._learner.cost_model
 
     def logprobs(self, examples: list[TrainExample]) -> list[list[float]]:
         """See `RankLearner.logprobs`; every rank is asked the same."""
@@ -160,6 +180,7 @@ class RayLearner:
         # Engines that have slept hold nothing.
         self._always_everything = config.rollout.colocated
         self._engines_have_frozen_parts = False
+        self._cost_model: CostModel | None = None
         self._cache_metrics = CacheMetrics("learner")
 
     def begin(self, objective: Objective) -> None:
@@ -169,17 +190,20 @@ class RayLearner:
     def update(
         self, examples: Sequence[TrainExample], objective: Objective = "policy"
     ) -> dict[str, float]:
-        """One update on all ranks together; groups stay whole, ranks get similar loads.
+        """One update on all ranks together, divided by what the examples cost.
 
-        Its metrics say as well how often frames came from the cache.
+        Its metrics say as well how even the division is, and how often frames came from the cache.
         """
-        from easyvideor1.train.learner import divide
-
-        shares = divide(examples, len(self._ranks))
-        calls = [(rank, (share, objective)) for rank, share in enumerate(shares)]
+        if self._cost_model is None:
+            (self._cost_model,) = self._ranks.each(
+                "cost_model", [(0, ())], timeout_s=self._timeout_s
+            )
+        division = divide(examples, len(self._ranks), self._cost_model)
+        calls = [(rank, (share, objective)) for rank, share in enumerate(division.shares)]
         learned = self._ranks.each("update", calls, timeout_s=self._timeout_s)[0]
         counts = self._ranks.all("load_counts", timeout_s=self._timeout_s)
-        return learned | self._cache_metrics.since_last(counts)
+        balance = {"learner/makespan_over_mean": division.makespan_over_mean}
+        return learned | balance | self._cache_metrics.since_last(counts)
 
     def logprobs(self, examples: Sequence[TrainExample]) -> list[list[float]]:
         """Log-probs of each completion's tokens under the current weights."""

@@ -12,14 +12,15 @@ from typing import Any
 
 from easyvideor1.preprocess.ray_session import ray_session
 from easyvideor1.schema import environment
-from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import Sample
-from easyvideor1.train.actors import ActorFailedError, Actors
+from easyvideor1.train import preflight
+from easyvideor1.train.actors import ActorFailedError, Actors, Call
 from easyvideor1.train.config import MixingMode, TrainConfig
 from easyvideor1.train.hand_over import HandOver
 from easyvideor1.train.inputs import Inputs
 from easyvideor1.train.interfaces import Learner, Runtime, Sampler
 from easyvideor1.train.mixing import ReplaceSampler
+from easyvideor1.train.placement import Placement, reserve
 from easyvideor1.train.publishing import weight_transfer
 from easyvideor1.train.ray_learner import RankActor, RayLearner
 from easyvideor1.train.rollout import EngineActor, RaySampler
@@ -55,18 +56,17 @@ def open_runtime(
         object_store_bytes=config.ray.object_store_mb * 1024**2,
     )
     began = time.monotonic()
-    print(
-        f"starting {config.rollout.engines} engine(s) and {config.learner.ranks} learner rank(s); "
-        f"logs in {folder.path / 'logs'}"
-    )
-    with session:
-        engines, ranks = place(config, folder)
-        limit = config.rollout.start_timeout_s
-        starting_ranks = begin_ranks(ranks, config)
-        if config.rollout.colocated:
-            # An engine measures the GPU's free memory to choose the size of its KV cache.
-            ranks.wait(starting_ranks, "start", timeout_s=limit)
-        starting_engines = engines.begin_all("start", config)
+    with session, reserve(config) as placement:
+        print(
+            f"starting {config.rollout.engines} engine(s) and {config.learner.ranks} learner "
+            f"rank(s) on {placement}; "
+            f"logs in {folder.path / 'logs'}"
+        )
+        preflight.check_nodes(config, placement)
+        engines, ranks = place(config, folder, placement)
+        colocated = config.rollout.colocated
+        starting_engines = [] if colocated else engines.begin_all("start", config)
+        meeting = begin_meeting(ranks, config)
         # Loaded here while the processes above load theirs.
         from easyvideor1.preprocess.families import load_family
 
@@ -76,6 +76,13 @@ def open_runtime(
             runtime = assemble(
                 config, folder, start, engines, ranks, tracker, inputs, train, validation
             )
+            limit = config.rollout.start_timeout_s
+            preflight.check_links(ranks.wait(meeting, "meet", timeout_s=limit))
+            starting_ranks = ranks.begin_all("start", config)
+            if colocated:
+                # An engine measures the GPU's free memory to choose the size of its KV cache.
+                ranks.wait(starting_ranks, "start", timeout_s=limit)
+                starting_engines = engines.begin_all("start", config)
             engines.wait(starting_engines, "start", timeout_s=limit)
             ranks.wait(starting_ranks, "start", timeout_s=limit)
             print(f"ready after {time.monotonic() - began:.0f} s")
@@ -128,72 +135,27 @@ def assemble(
     )
 
 
-def place(config: TrainConfig, folder: RunFolder) -> tuple[Actors, Actors]:
-    """The actors of engines and ranks, with their GPUs. They use cores without reserving them."""
+def place(config: TrainConfig, folder: RunFolder, placement: Placement) -> tuple[Actors, Actors]:
+    """The actors of engines and ranks, each in its place."""
     import ray
 
-    engine_gpus, rank_gpus = gpu_shares(config)
-    num_engines, num_ranks = config.rollout.engines, config.learner.ranks
-    bundles: list[Any] = [None] * max(num_engines, num_ranks)
-    if config.rollout.colocated and engine_gpus + rank_gpus > 0:
-        bundles = gpu_per_pair(num_ranks, config.rollout.start_timeout_s)
     logs = folder.path / "logs"
     engines, ranks = [], []
-    for index in range(num_engines):
-        options = {"num_cpus": 0, "num_gpus": engine_gpus, "scheduling_strategy": bundles[index]}
-        engine = ray.remote(EngineActor).options(**options)
+    for index in range(config.rollout.engines):
+        engine = ray.remote(EngineActor).options(**placement.options("engine", index))
         engines.append(engine.remote(logs / f"engine_{index}.log", index))
-    for index in range(num_ranks):
-        options = {"num_cpus": 0, "num_gpus": rank_gpus, "scheduling_strategy": bundles[index]}
-        rank = ray.remote(RankActor).options(**options)
+    for index in range(config.learner.ranks):
+        rank = ray.remote(RankActor).options(**placement.options("rank", index))
         ranks.append(rank.remote(logs / f"rank_{index}.log", index))
     return Actors("engine", engines, logs=logs), Actors("learner", ranks, logs=logs)
 
 
-def gpu_shares(config: TrainConfig) -> tuple[float, float]:
-    """GPUs that an engine and a rank reserve."""
-    engine_gpus, rank_gpus = config.ray.engine_gpus, config.ray.rank_gpus
-    has_gpu, colocated = environment.has_nvidia_gpu(), config.rollout.colocated
-    if engine_gpus is None:
-        engine_gpus = config.rollout.engine.tensor_parallel_size * (0.5 if colocated else 1)
-        engine_gpus = engine_gpus if has_gpu else 0
-    if rank_gpus is None:
-        rank_gpus = (0.5 if colocated else 1) if has_gpu else 0
-    return engine_gpus, rank_gpus
-
-
-def gpu_per_pair(num_pairs: int, timeout_s: float) -> list[Any]:
-    """Where the engine and the rank of each pair find the same GPU.
-
-    Fractions alone would not do: Ray may put two engines on one GPU and two ranks on the other.
-
-    Raises:
-        UserError: if there are fewer GPUs.
-    """
-    import ray
-    from ray.util.placement_group import placement_group
-    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
-    gpus = ray.cluster_resources().get("GPU", 0)
-    if gpus < num_pairs:
-        raise UserError(
-            f"rollout.colocated=true with learner.ranks={num_pairs} needs as many GPUs, but Ray "
-            f"has {gpus:g}; lower learner.ranks and rollout.engines"
-        )
-    group = placement_group([{"GPU": 1}] * num_pairs)
-    ray.get(group.ready(), timeout=timeout_s)
-    return [
-        PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index)
-        for index in range(num_pairs)
-    ]
-
-
-def begin_ranks(ranks: Actors, config: TrainConfig) -> list[Any]:
-    """Start every rank, all with the address of rank 0."""
+def begin_meeting(ranks: Actors, config: TrainConfig) -> list[Call]:
+    """Let all ranks meet at an address of rank 0."""
     loopback = config.ray.address is None
     limit = config.rollout.start_timeout_s
     ((host, port),) = ranks.each("address", [(0, (loopback,))], timeout_s=limit)
-    return ranks.begin_all("start", config, host, port)
+    return ranks.begin_all("meet", config, host, port)
 
 
 def stop(engines: Actors) -> None:

@@ -46,6 +46,8 @@ FREE_TO_CHANGE = (
     "learner.keep_best",
     "learner.threads",
     "learner.timeout_s",
+    "learner.shard_size",
+    "learner.process_group_timeout_s",
     "cache",
     "decode.workers",
     "decode.deadline_s",

@@ -2,14 +2,17 @@
 
 One FSDP unit per transformer block of both towers, one for the rest of the vision tower, one for
 the rest: the collectives of the vision tower run in one order as long as every rank calls it
-equally often, which `model_forward` sees to.
+equally often, which `model_forward` sees to. With `learner.shard_size` below the number of ranks,
+several groups of ranks hold a copy each and average their gradients (hybrid sharding).
 """
+
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from transformers import AutoModelForImageTextToText, PreTrainedModel
 
@@ -22,15 +25,33 @@ from easyvideor1.train.patch_projection import replace_patch_convolutions
 BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 
 
-def join_process_group(*, rank: int, world_size: int, host: str, port: int) -> None:
-    """Meet the other ranks; before a `RankLearner` is made. One rank needs it on a GPU only."""
+def join_process_group(
+    *, rank: int, world_size: int, host: str, port: int, timeout_s: float
+) -> None:
+    """Meet the other ranks; before a `RankLearner` is made. One rank needs it on a GPU only.
+
+    Args:
+        rank: of this process.
+        world_size: number of ranks.
+        host: of rank 0, as all of them reach it.
+        port: free on that host.
+        timeout_s: of the meeting and of every collective after it.
+    """
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dist.init_process_group(
         BACKENDS[device],
         init_method=f"tcp://{host}:{port}",
         rank=rank,
         world_size=world_size,
+        timeout=timedelta(seconds=timeout_s),
     )
+
+
+def default_device() -> torch.device:
+    """The current GPU, or the CPU where there is none."""
+    if torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")
 
 
 def load_model(
@@ -56,7 +77,7 @@ def load_model(
     return model
 
 
-def shard(model: PolicyModel, device: torch.device, dtype: str) -> None:
+def shard(model: PolicyModel, device: torch.device, dtype: str, config: LearnerConfig) -> None:
     """Put the model on its device, sharded over the process group if there is one.
 
     Raises:
@@ -71,13 +92,32 @@ def shard(model: PolicyModel, device: torch.device, dtype: str) -> None:
             )
         model.to(device)
         return
-    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    mesh = _mesh(device, config)
     policy = MixedPrecisionPolicy()
     if compute_dtype is not torch.float32:
         policy = MixedPrecisionPolicy(param_dtype=compute_dtype, reduce_dtype=torch.float32)
     blocks = [parent.get_submodule(name) for parent, name in _blocks(model.hf)]
     for module in [*blocks, model.hf.model.visual, model]:
         fully_shard(module, mesh=mesh, mp_policy=policy)
+
+
+def _mesh(device: torch.device, config: LearnerConfig) -> DeviceMesh:
+    """All ranks in a row; or, as [copies, ranks of a copy], neighbours holding a copy together."""
+    world_size = dist.get_world_size()
+    shard_size = config.shard_size or world_size
+    if shard_size == world_size:
+        return init_device_mesh(device.type, (world_size,))
+    ranks = torch.arange(world_size).view(-1, shard_size)
+    # Made here, since groups that a mesh makes have the time-out of the library.
+    timeout = timedelta(seconds=config.process_group_timeout_s)
+    groups = []
+    for rows in (ranks.T, ranks):
+        own, _ = dist.new_subgroups_by_enumeration(rows.tolist(), timeout=timeout)
+        assert isinstance(own, dist.ProcessGroup)  # every rank is in one of the rows
+        groups.append(own)
+    return DeviceMesh.from_group(
+        groups, device.type, mesh=ranks, mesh_dim_names=("replicate", "shard")
+    )
 
 
 def _compute_dtype(dtype: str, device: torch.device) -> torch.dtype:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from easyvideor1.schema.records import MediaKind, Sample, Source
+from easyvideor1.train.failures import at_samples
 
 if TYPE_CHECKING:
     from easyvideor1.preprocess.clip import Clip
@@ -73,6 +74,8 @@ class TokenTree:
     """A prompt and its continuations. Parents stand before their children."""
 
     segments: tuple[TreeSegment, ...]
+    sample_id: str = ""
+    """Of the sample that the prompt asks about; empty in an idle forest."""
 
     def leaves(self) -> list[int]:
         """Indices of the segments that nothing continues, in order."""
@@ -99,7 +102,8 @@ class TokenTree:
         """The same tree with only these branches."""
         kept = sorted({index for leaf in leaves for index in self.path(leaf)})
         new_index = {old: new for new, old in enumerate(kept)}
-        return TokenTree(
+        return replace(
+            self,
             segments=tuple(
                 replace(
                     self.segments[old],
@@ -108,7 +112,7 @@ class TokenTree:
                     else new_index[parent],
                 )
                 for old in kept
-            )
+            ),
         )
 
 
@@ -137,18 +141,29 @@ def build_trees(
         clip_store: gives the clips.
     """
     for indices in by_prompt(examples):
-        asked = examples[indices[0]].prompt
-        clips = clip_store.load(asked.sample)
-        prompt = family.learner_inputs(asked.token_ids, clips, sample_id=asked.sample.id)
-        root = TreeSegment(
-            token_ids=torch.as_tensor(prompt.token_ids, dtype=torch.long),
-            position_ids=torch.as_tensor(prompt.position_ids, dtype=torch.long),
-            media=_media_slots(prompt, clips, asked.sample.id),
-        )
-        segments = [root]
-        for index in indices:
-            segments += _answer(examples[index], index, root, family, parent=len(segments))
-        yield TokenTree(segments=tuple(segments))
+        with at_samples([examples[indices[0]].prompt.sample.id]):
+            tree = _build_tree(examples, indices, family, clip_store)
+        yield tree
+
+
+def _build_tree(
+    examples: Sequence["TrainExample"],
+    indices: list[int],
+    family: "FamilyAdapter",
+    clip_store: ClipLoader,
+) -> TokenTree:
+    asked = examples[indices[0]].prompt
+    clips = clip_store.load(asked.sample)
+    prompt = family.learner_inputs(asked.token_ids, clips, sample_id=asked.sample.id)
+    root = TreeSegment(
+        token_ids=torch.as_tensor(prompt.token_ids, dtype=torch.long),
+        position_ids=torch.as_tensor(prompt.position_ids, dtype=torch.long),
+        media=_media_slots(prompt, clips, asked.sample.id),
+    )
+    segments = [root]
+    for index in indices:
+        segments += _answer(examples[index], index, root, family, parent=len(segments))
+    return TokenTree(segments=tuple(segments), sample_id=asked.sample.id)
 
 
 def _media_slots(
@@ -290,6 +305,8 @@ class Batch:
     """[N] index of the example of each target; -1 in an idle forest."""
     num_tokens: int
     """Tokens without padding."""
+    sample_ids: tuple[str, ...]
+    """Samples whose prompts are in it."""
 
     def to(self, device: torch.device) -> "Batch":
         """The same batch with all tensors on `device`."""
@@ -353,6 +370,7 @@ def to_batch(forest: Forest, pad_token_id: int) -> Batch:
         is_offline=columns["offline"],
         examples=columns["examples"],
         num_tokens=sum(lengths),
+        sample_ids=tuple(tree.sample_id for tree in forest if tree.sample_id),
     )
 
 

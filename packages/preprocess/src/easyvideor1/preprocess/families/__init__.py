@@ -63,6 +63,12 @@ def load_family(model_path: str, *, trust_remote_code: bool = False) -> FamilyAd
 
 
 def _adapter_of(model_type: str | None, model_path: str) -> tuple[str, str]:
+    if model_type and model_type.endswith("_moe"):
+        dense = ", ".join(sorted(_ADAPTERS))
+        raise UserError(
+            f"model.path={model_path} is of model_type {model_type!r}, a mixture of experts, which "
+            f"is not built; use a dense checkpoint of {dense}"
+        )
     if model_type not in _ADAPTERS:
         known = ", ".join(sorted(_ADAPTERS))
         raise UserError(
