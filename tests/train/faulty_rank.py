@@ -9,7 +9,7 @@ import time
 
 from easyvideor1.preprocess.clip import Clip
 from easyvideor1.schema.records import Sample
-from easyvideor1.train import cli, inputs, ray_runtime
+from easyvideor1.train import cli, inputs, processes
 from easyvideor1.train.config import TrainConfig
 from easyvideor1.train.ray_learner import RankActor
 from easyvideor1.train.token_tree import ClipLoader
@@ -52,5 +52,5 @@ if __name__ == "__main__":
     from tests.train import faulty_rank
 
     # The class by its importable name, which Ray's workers know it by.
-    ray_runtime.RankActor = faulty_rank.FaultyRank  # type: ignore[misc]
+    processes.RankActor = faulty_rank.FaultyRank  # type: ignore[misc]
     cli.main()

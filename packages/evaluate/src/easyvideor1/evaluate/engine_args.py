@@ -37,12 +37,10 @@ def engine_args(
     from vllm.config import WeightTransferConfig
 
     gpu = environment.has_nvidia_gpu()
-    # vLLM's linear attention has a CPU kernel for bfloat16 alone.
-    dtype = "bfloat16" if gpu or family.has_linear_attention else "float32"
     settings: dict[str, Any] = {
         "model": model_path,
         "trust_remote_code": config.trust_remote_code,
-        "dtype": dtype if config.dtype == "auto" else config.dtype,
+        "dtype": compute_dtype(config, family),
         "max_model_len": config.max_model_len,
         "max_num_seqs": config.max_num_seqs,
         "max_num_batched_tokens": config.max_num_batched_tokens,
@@ -108,3 +106,12 @@ def _check_shared_memory(config: EngineConfig) -> None:
             f"tensor_parallel_size={config.tensor_parallel_size}, but {free_gb:.2f} GiB are free; "
             "lower it, or give the container more shared memory (docker run --shm-size=16g)"
         )
+
+
+def compute_dtype(config: EngineConfig, family: "FamilyAdapter") -> str:
+    """`float32` or `bfloat16`, where `engine.dtype` does not say another."""
+    if config.dtype != "auto":
+        return config.dtype
+    # vLLM's linear attention has a CPU kernel for bfloat16 alone.
+    needs_bfloat16 = environment.has_nvidia_gpu() or family.has_linear_attention
+    return "bfloat16" if needs_bfloat16 else "float32"

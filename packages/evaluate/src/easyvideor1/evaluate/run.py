@@ -124,7 +124,11 @@ def _evaluate(config: EvaluateConfig, opened: Sequence[Opened]) -> list[dict[str
 
     from easyvideor1.preprocess.families import load_family
 
-    family = load_family(model_path, trust_remote_code=config.model.trust_remote_code)
+    family = load_family(
+        model_path,
+        trust_remote_code=config.model.trust_remote_code,
+        template=config.model.template,
+    )
     evaluations = [prepare(config, benchmark, model_path, family) for benchmark in opened]
     if config.job is Job.run:
         for evaluation in evaluations:

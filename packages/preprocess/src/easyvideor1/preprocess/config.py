@@ -41,6 +41,8 @@ class ModelConfig:
     trust_remote_code: bool = False
     dtype: str = "auto"
     """`auto` is bfloat16 on a GPU and float32 on a CPU."""
+    template: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the checkpoint's chat template, e.g. `{enable_thinking: false}`."""
     build: TinyModelConfig | None = None
     """Build this model at `path` if nothing is there."""
 

@@ -1,4 +1,4 @@
-"""`evr-train`: check the inputs, cache the clips, train, export.
+"""`evr-train`: check the inputs, cache the clips, train, export; or `job=conformance`.
 
 Everything that can be wrong with config, files and rows is found before torch is imported. The
 return value, the last validation accuracy, is what a sweeper maximises.
@@ -13,7 +13,7 @@ from easyvideor1.schema.conf import resolve_output
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import Sample
 from easyvideor1.schema.table import problem_types_of
-from easyvideor1.train.config import TrainConfig, register
+from easyvideor1.train.config import Job, TrainConfig, register
 from easyvideor1.train.run_folder import RunFolder
 
 
@@ -32,6 +32,16 @@ def main() -> None:
 
 
 def run(config: TrainConfig) -> float | None:
+    """What `job` says."""
+    if config.job is Job.conformance:
+        from easyvideor1.train.conformance.command import run as check_conformance
+
+        check_conformance(with_model(config))
+        return None
+    return train_model(config)
+
+
+def train_model(config: TrainConfig) -> float | None:
     """One training run, from wherever its folder says it stands."""
     from easyvideor1.rewards import check_scoring
 

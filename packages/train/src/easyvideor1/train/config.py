@@ -431,10 +431,17 @@ class TrainRayConfig(RayConfig):
             )
 
 
+class Job(StrEnum):
+    train = "train"
+    conformance = "conformance"
+    """Check that processor, engine and learner agree on `model`; trains nothing."""
+
+
 @dataclass(kw_only=True, slots=True)
 class TrainConfig:
     """Everything `evr-train` reads."""
 
+    job: Job = Job.train
     seed: int = 0
     run_name: str = "dev"
     output_dir: str = MISSING

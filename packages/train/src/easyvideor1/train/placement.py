@@ -1,7 +1,7 @@
 """On which nodes engines and learner ranks run: one Ray placement group holds all of them.
 
 What has to be on one node is reserved as one bundle: an engine and a rank that take turns on a GPU,
-or rank 0 and the engines where weights pass through host memory. Called by `ray_runtime`.
+or rank 0 and the engines where weights pass through host memory. Called by `processes`.
 """
 
 import math

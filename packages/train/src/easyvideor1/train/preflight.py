@@ -1,7 +1,7 @@
 """What is checked before models are loaded: memory, versions on all nodes, links between ranks.
 
 Each finding is one line, `ok`, `warn` or `refused`; a refusal ends the run and names the way out.
-`ray_runtime` calls `check_nodes` once the places are reserved and `check_links` once the ranks have
+`processes` calls `check_nodes` once the places are reserved and `check_links` once the ranks have
 met; `measure_link` runs on the ranks, `look_around` on the nodes.
 """
 

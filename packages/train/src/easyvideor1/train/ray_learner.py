@@ -70,7 +70,9 @@ class RankActor:
         # The same on every rank and in every run; a checkpoint restores what was reached.
         torch.manual_seed(config.seed)
         model = config.model
-        family = load_family(model.path, trust_remote_code=model.trust_remote_code)
+        family = load_family(
+            model.path, trust_remote_code=model.trust_remote_code, template=model.template
+        )
         self._config = config
         self._store = open_store(config, family, validation=False)
         self._learner = RankLearner(

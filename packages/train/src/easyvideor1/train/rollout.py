@@ -60,7 +60,9 @@ class EngineActor:
         from easyvideor1.train.inputs import open_store
 
         model, rollout = config.model, config.rollout
-        family = load_family(model.path, trust_remote_code=model.trust_remote_code)
+        family = load_family(
+            model.path, trust_remote_code=model.trust_remote_code, template=model.template
+        )
         # Frames are loaded here, once per engine, however many GPUs it has.
         self._stores: dict[bool, ClipStore] = {
             validation: open_store(config, family, validation=validation)

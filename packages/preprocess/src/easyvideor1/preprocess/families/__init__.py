@@ -6,8 +6,10 @@ transformers, so that `check_family` can refuse a wrong path at once.
 """
 
 import json
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from easyvideor1.preprocess.families.base import FamilyAdapter, ModelInputError, PromptInputs
 from easyvideor1.schema.errors import UserError
@@ -44,8 +46,18 @@ def check_family(model_path: str) -> None:
     _adapter_of(config.get("model_type"), model_path)
 
 
-def load_family(model_path: str, *, trust_remote_code: bool = False) -> FamilyAdapter:
+def load_family(
+    model_path: str,
+    *,
+    trust_remote_code: bool = False,
+    template: Mapping[str, Any] | None = None,
+) -> FamilyAdapter:
     """The adapter for the checkpoint at `model_path`, a folder or a hub id.
+
+    Args:
+        model_path: of the checkpoint.
+        trust_remote_code: run code that comes with it.
+        template: arguments of its chat template.
 
     Raises:
         UserError: if it is no checkpoint or of a family without an adapter.
@@ -59,7 +71,7 @@ def load_family(model_path: str, *, trust_remote_code: bool = False) -> FamilyAd
         raise UserError(f"model.path={model_path} cannot be loaded: {error}") from error
     module, name = _adapter_of(config.model_type, model_path)
     adapter: type[FamilyAdapter] = getattr(import_module(module), name)
-    return adapter(model_path, config, trust_remote_code)
+    return adapter(model_path, config, trust_remote_code, template)
 
 
 def _adapter_of(model_type: str | None, model_path: str) -> tuple[str, str]:

@@ -10,7 +10,7 @@ import copy
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from string import ascii_uppercase
@@ -92,10 +92,17 @@ class FamilyAdapter(ABC):
     has_linear_attention: ClassVar[bool] = False
     """Whether layers of the language model carry a recurrent state in place of a KV cache."""
 
-    def __init__(self, model_path: str, config: Any, trust_remote_code: bool = False):
+    def __init__(
+        self,
+        model_path: str,
+        config: Any,
+        trust_remote_code: bool = False,
+        template: Mapping[str, Any] | None = None,
+    ):
         from transformers import AutoProcessor
 
-        self._origin = (model_path, config, trust_remote_code)
+        self._origin = (model_path, config, trust_remote_code, template)
+        self._template = dict(template or {})
         self.config = config
         try:
             self.processor: Any = AutoProcessor.from_pretrained(
@@ -267,7 +274,10 @@ class FamilyAdapter(ABC):
 
     def _render(self, messages: list[dict[str, Any]], *, add_generation_prompt: bool) -> str:
         return self.processor.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=add_generation_prompt
+            messages,
+            tokenize=False,
+            add_generation_prompt=add_generation_prompt,
+            **self._template,
         )
 
     def _fill_template(self, rendered: str, texts: Sequence[str]) -> list[int]:

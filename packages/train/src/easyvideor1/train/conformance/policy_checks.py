@@ -2,12 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from easyvideor1.schema.records import Completion
 from easyvideor1.train.actors import Actors
+from easyvideor1.train.config import TrainConfig
 from easyvideor1.train.conformance.media import ALTERED, ALTERED_CASE, CASES
 from easyvideor1.train.conformance.report import Check, at_least, at_most, equal
-from easyvideor1.train.interfaces import Prompt, TrainExample
+from easyvideor1.train.hand_over import HandOver
+from easyvideor1.train.interfaces import Learner, Prompt, TrainExample
+from easyvideor1.train.processes import Processes
+from easyvideor1.train.publishing import weight_transfer
 from easyvideor1.train.ray_learner import RayLearner
 from easyvideor1.train.rollout import RaySampler
 
@@ -22,13 +27,28 @@ AnswerLogprobs = Callable[[Prompt, Completion], Sequence[float]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Processes:
-    """A run's processes as the loop knows them."""
+class Policies:
+    """Both sides of a run, as the loop knows them."""
 
     sampler: RaySampler
-    learner: RayLearner
+    learner: Learner
+    ranks: RayLearner
+    """What is behind `learner`."""
     engines: Actors
     timeout_s: float
+
+    @classmethod
+    def of(cls, config: TrainConfig, processes: Processes) -> Self:
+        """Around running processes."""
+        sampler = RaySampler(processes.engines, config.rollout, seed=config.seed)
+        ranks = RayLearner(processes.ranks, weight_transfer(config, processes.ranks), config)
+        return cls(
+            sampler=sampler,
+            learner=HandOver(ranks, sampler) if config.rollout.colocated else ranks,
+            ranks=ranks,
+            engines=processes.engines,
+            timeout_s=config.rollout.timeout_s,
+        )
 
     def engine_logprobs(self, prompt: Prompt, answer: Completion) -> list[float]:
         """What the first engine says of a given answer."""
@@ -37,7 +57,14 @@ class Processes:
 
     def learner_logprobs(self, prompt: Prompt, answer: Completion) -> list[float]:
         """What the learner says of it."""
-        return self.learner.logprobs([example(prompt, answer)])[0]
+        return self.ranks.logprobs([example(prompt, answer)])[0]
+
+    def update_and_publish(self, examples: Sequence[TrainExample]) -> dict[str, float]:
+        """One update, and the engines on its weights."""
+        metrics = self.learner.update(examples)
+        self.learner.publish(self.sampler)
+        self.ranks.onload()  # it is asked again, although the engines are awake
+        return metrics
 
 
 def example(prompt: Prompt, completion: Completion, advantage: float = 1.0) -> TrainExample:
@@ -51,17 +78,17 @@ def largest_difference(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def check_log_probs(
-    processes: Processes, prompts: dict[str, Prompt], tolerance: float, *, step: int, when: str
+    policies: Policies, prompts: dict[str, Prompt], tolerance: float, *, step: int, when: str
 ) -> list[Check]:
     """Sampled answers: the learner gives their tokens the log-probs they were sampled with."""
     asked = [prompts[name] for name in CASES]
-    groups = processes.sampler.generate(asked, [2] * len(asked), step=step)
+    groups = policies.sampler.generate(asked, [2] * len(asked), step=step)
     checks = []
     for name, prompt, group in zip(CASES, asked, groups, strict=True):
         if not group:
             checks.append(equal(f"log-probs {when}, {name}", ["the engine refused the prompt"]))
             continue
-        ours = processes.learner.logprobs([example(prompt, answer) for answer in group])
+        ours = policies.ranks.logprobs([example(prompt, answer) for answer in group])
         worst = max(
             largest_difference(values, answer.logprobs or ())
             for values, answer in zip(ours, group, strict=True)
@@ -91,24 +118,21 @@ def check_video_is_used(
     return checks
 
 
-def check_updates(
-    processes: Processes, prompts: dict[str, Prompt], tolerance: float
-) -> list[Check]:
+def check_updates(policies: Policies, prompts: dict[str, Prompt], tolerance: float) -> list[Check]:
     """After an update the engine follows only once the weights are published, and then it does."""
     asked = [prompts[name] for name in CASES]
-    groups = processes.sampler.generate(asked, [2] * len(asked), step=1)
+    groups = policies.sampler.generate(asked, [2] * len(asked), step=1)
     examples = [
         example(prompt, answer, advantage=1.0 - 2 * number)
         for prompt, group in zip(asked, groups, strict=True)
         for number, answer in enumerate(group)
     ]
-    metrics = processes.learner.update(examples)
-    processes.learner.publish(processes.sampler)
+    metrics = policies.update_and_publish(examples)
     on_policy = at_most(
         "learner against engine in training",
         metrics["learner/mismatch_max"],
         tolerance,
         unit="nats",
     )
-    published = check_log_probs(processes, prompts, tolerance, step=2, when="after a publish")
+    published = check_log_probs(policies, prompts, tolerance, step=2, when="after a publish")
     return [on_policy, *published]

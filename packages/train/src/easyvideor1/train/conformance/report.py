@@ -64,7 +64,7 @@ def _line(check: Check, width: int) -> str:
         parts.append(f"{check.figure:.3g} {sign} {check.bound:.3g} {check.unit}".rstrip())
     if check.detail:
         parts.append(check.detail)
-    return "  ".join(parts)
+    return "  ".join(parts).rstrip()
 
 
 def write(path: Path, checks: list[Check], about: dict[str, object]) -> None:
