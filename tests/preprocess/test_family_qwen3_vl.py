@@ -13,8 +13,13 @@ import pytest
 import torch
 
 from easyvideor1.preprocess.clip import Clip, ClipLike
-from easyvideor1.preprocess.families import FamilyAdapter, check_family, load_family
-from easyvideor1.preprocess.families.base import ModelInputError, TokenBlock
+from easyvideor1.preprocess.families import (
+    FamilyAdapter,
+    ModelInputError,
+    check_family,
+    load_family,
+)
+from easyvideor1.preprocess.families.base import TokenBlock
 from easyvideor1.preprocess.families.mrope import Grid, mrope_positions
 from easyvideor1.preprocess.families.qwen3_vl import Qwen3VLFamily
 from easyvideor1.schema.errors import UserError

@@ -196,7 +196,7 @@ def gradients_of(
     learner._apply = lambda grad_norm: None  # type: ignore[method-assign]
     try:
         learner.optimizer.zero_grad()
-        metrics = learner.update(examples, objective)
+        metrics = without_memory(learner.update(examples, objective))
         gradients = {
             name.replace("_checkpoint_wrapped_module.", ""): _full(parameter.grad)
             for name, parameter in learner.model.hf.named_parameters()
@@ -206,6 +206,11 @@ def gradients_of(
         return gradients, metrics
     finally:
         del learner._apply
+
+
+def without_memory(metrics: dict[str, float]) -> dict[str, float]:
+    """What does not depend on how and in which process an update was computed."""
+    return {name: value for name, value in metrics.items() if not name.endswith("_gb")}
 
 
 def _full(tensor: torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from easyvideor1.train.config import FrozenPart
+from easyvideor1.train.config import FrozenPart, OptimizerConfig
 from easyvideor1.train.interfaces import TrainExample
 from easyvideor1.train.learner import RankLearner
 from easyvideor1.train.sharding import join_process_group
@@ -16,6 +16,7 @@ from tests.train.policy_cases import (
     group,
     make_learner,
     trainable_learner,
+    without_memory,
 )
 
 SHARES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -81,6 +82,43 @@ def run_rank(rank: int, port: int, model_path: Path, folder: Path) -> None:
     dist.destroy_process_group()
 
 
+BFLOAT16_FAMILIES = ("qwen2_5_vl", "qwen3_5")
+
+
+def run_in_bfloat16(rank: int, port: int, model_paths: dict[str, Path], folder: Path) -> None:
+    """One rank in a process group; writes what it saw of each family to `folder/results.pt`."""
+    torch.set_num_threads(1)
+    join_process_group(rank=rank, world_size=1, host="127.0.0.1", port=port, timeout_s=120)
+    results = {name: _seen_in_bfloat16(path) for name, path in model_paths.items()}
+    torch.save(results, folder / "results.pt")
+    dist.destroy_process_group()
+
+
+def _seen_in_bfloat16(model_path: Path) -> dict:
+    learner = make_learner(model_path, dtype="bfloat16", optimizer=OptimizerConfig(lr=1e-6))
+    examples = group(family_at(model_path), "image and video", (5, 9))
+    computed_in = set()
+    layers = [learner.model.hf.model.language_model.layers[0], learner.model.hf.model.visual]
+    hooks = [
+        layer.register_forward_hook(
+            lambda module, args, output: computed_in.update({p.dtype for p in module.parameters()})
+        )
+        for layer in layers
+    ]
+    gradients, _ = gradients_of(learner, examples)
+    for hook in hooks:
+        hook.remove()
+    before = {name: value.clone() for name, value in learner.gather_weights()}
+    learner.update(examples)
+    after = dict(learner.gather_weights())
+    return {
+        "computed_in": computed_in,
+        "kept_in": {value.dtype for value in after.values()},
+        "gradients": gradients,
+        "largest_step": max((after[name] - before[name]).abs().max().item() for name in after),
+    }
+
+
 def _gradients(rank: int, model_path: Path) -> dict:
     learner = make_learner(model_path, micro_batch_tokens=SMALL_BATCHES)
     return {
@@ -98,16 +136,16 @@ def _save_and_continue(rank: int, model_path: Path, folder: Path) -> dict:
     """Two updates, save, two more; and the last two again in a fresh learner that loads."""
     steps = updates(rank, model_path)
     straight = trainable_learner(model_path)
-    metrics = [straight.update(step) for step in steps[:2]]
+    metrics = [without_memory(straight.update(step)) for step in steps[:2]]
     straight.save(folder / "checkpoint")
     saved_random = torch.get_rng_state()
-    metrics += [straight.update(step) for step in steps[2:]]
+    metrics += [without_memory(straight.update(step)) for step in steps[2:]]
     torch.manual_seed(99)
 
     resumed = trainable_learner(model_path)
     resumed.load(folder / "checkpoint")
     random_is_restored = torch.equal(torch.get_rng_state(), saved_random)
-    resumed_metrics = [resumed.update(step) for step in steps[2:]]
+    resumed_metrics = [without_memory(resumed.update(step)) for step in steps[2:]]
     resumed.export(folder / "export")
     return {
         "metrics": metrics,

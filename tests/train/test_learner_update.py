@@ -159,9 +159,31 @@ def test_answers_with_tokens_that_may_not_be_sampled_are_left_out_by_name(learne
     assert "sample other text is left out: it has no token to train on" in caplog.text
 
 
-def test_an_update_without_any_token_is_refused(learner, family):
-    with pytest.raises(ValueError, match="nothing to train on"):
-        learner.update([example(family, "text", [])])
+def test_a_batch_of_which_nothing_is_left_is_skipped_and_counted(learner, family, caplog):
+    before = weights_of(learner)
+    metrics = learner.update([example(family, "text", [])])
+    assert metrics["learner/refused_completions"] == 1
+    assert metrics["learner/skipped_updates"] == 1
+    assert "learner/loss" not in metrics
+    assert "none of its completions can be trained on" in caplog.text
+    after = weights_of(learner)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert learner.num_updates == 0
+
+
+def test_fewer_completions_than_updates_skip_the_rest(sharp_model_path, family):
+    learner = make_learner(sharp_model_path, optimizer=FAST, updates_per_rollout=3)
+    metrics = learner.update(group(family, "video", (4,)))
+    assert learner.num_updates == 1
+    assert metrics["learner/skipped_updates"] == 2
+    assert metrics["learner/trained_tokens"] == 4
+
+
+def test_weights_that_sum_to_nothing_are_the_callers_fault(learner, family):
+    with pytest.raises(ValueError, match="the token weights of this step sum to 0"):
+        learner.update([example(family, "text", [5, 6], token_weights=[0.0, 0.0])])
+    with pytest.raises(ValueError, match="no rank was given an example"):
+        learner.update([])
 
 
 def test_a_gradient_that_is_not_finite_changes_nothing_and_is_counted(learner, family, caplog):

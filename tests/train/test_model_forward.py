@@ -89,7 +89,7 @@ def test_log_probs_and_entropy_are_those_of_the_plain_model(
     [ours] = learner.logprobs([one])
     torch.testing.assert_close(torch.tensor(ours), chosen, atol=2e-5, rtol=0)
 
-    [batch] = learner._batches([one])
+    [batch] = learner._batches([one], learner.clip_store)
     entropy = torch.distributions.Categorical(logits=expected.nan_to_num(neginf=-1e9)).entropy()
     torch.testing.assert_close(learner.model(batch).entropy, entropy, atol=1e-5, rtol=1e-5)
 
@@ -125,7 +125,10 @@ def test_the_vision_tower_runs_once_per_forward_and_sees_each_medium_once(
         "image and video": group(family, "image and video", (3, 4)),
         "text": group(family, "text", (3,)),
     }
-    batches = {name: list(learner._batches(examples)) for name, examples in cases.items()}
+    batches = {
+        name: list(learner._batches(examples, learner.clip_store))
+        for name, examples in cases.items()
+    }
     for [batch] in batches.values():
         learner.model(batch)
     hook.remove()
@@ -147,12 +150,13 @@ def test_every_parameter_has_a_gradient_also_without_media(sharp_model_path, lea
     assert not any(tensor.any() for tensor in vision)
 
 
+@pytest.mark.parametrize("recomputed", [False, True])
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 def test_features_of_no_medium_that_are_not_finite_spoil_neither_loss_nor_gradient(
-    sharp_model_path, value
+    sharp_model_path, value, recomputed
 ):
     """Every activation of the tower overflows on the blank patches, those of DeepStack too."""
-    learner = make_learner(sharp_model_path)
+    learner = make_learner(sharp_model_path, activation_checkpointing=recomputed)
     tower = learner.model.hf.model.visual
     examples = group(family_at(sharp_model_path), "text", (4, 6))
     expected, metrics = gradients_of(learner, examples)
@@ -197,7 +201,7 @@ def test_a_chunked_head_changes_neither_log_probs_nor_gradients(sharp_model_path
 
 def test_forbidden_tokens_have_no_probability(sharp_model_path, learner):
     family = family_at(sharp_model_path)
-    [batch] = learner._batches(group(family, "video", (4,)))
+    [batch] = learner._batches(group(family, "video", (4,)), learner.clip_store)
     forbidden = torch.full_like(batch.target_ids, family.processor.video_token_id)
     hidden = torch.randn(len(forbidden), learner.model.hf.lm_head.in_features)
     assert learner.model._score(hidden, forbidden).logprobs.exp().sum() == 0

@@ -165,6 +165,8 @@ class LearnerConfig:
     activation_checkpointing: bool = False
     """Recompute each layer in the backward pass: less memory, about a third more time."""
     attention: Attention = Attention.sdpa
+    allow_slow_kernels: bool = False
+    """Train on a GPU although a part of the model would run on a slow fallback."""
     threads: int | None = None
     """CPU threads per rank; None: as `OMP_NUM_THREADS` says, which is 1 on a machine without GPU.
     More only pay on idle cores."""

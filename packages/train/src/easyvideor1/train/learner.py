@@ -7,7 +7,8 @@ All public methods are collective: every rank calls them.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,17 +19,21 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from easyvideor1.train import checkpoint, export
+from easyvideor1.train.activation_memory import ActivationMeter, peak_bytes, reset_peak
 from easyvideor1.train.balance import CostModel
 from easyvideor1.train.config import AlgorithmConfig, LearnerConfig, OptimizerConfig
 from easyvideor1.train.failures import at_samples
 from easyvideor1.train.freezing import frozen_prefixes
 from easyvideor1.train.interfaces import Objective, TrainExample
+from easyvideor1.train.kernels import kernels_of, refuse_slow, told
 from easyvideor1.train.kl import k3
 from easyvideor1.train.model_forward import PolicyModel, TokenScores
 from easyvideor1.train.objectives import OBJECTIVES, imitation, weighted_sum
 from easyvideor1.train.offloading import move
 from easyvideor1.train.optimizer import build_optimizer, clip_gradients, learning_rate
+from easyvideor1.train.screening import Screen
 from easyvideor1.train.sharding import default_device, load_model, shard
+from easyvideor1.train.tally import Tally
 from easyvideor1.train.token_tree import (
     Batch,
     ClipLoader,
@@ -81,10 +86,13 @@ class RankLearner:
         self.model_path = model_path
         self.family = family
         self.clip_store = clip_store
-        self._never_sampled = frozenset(family.forbidden_token_ids)
-        self._placeholders = {family.processor.image_token_id, family.processor.video_token_id}
+        self._screen = Screen(family, clip_store)
         self.device = device or default_device()
         language_model = load_model(model_path, config, trust_remote_code=trust_remote_code)
+        self.kernels = kernels_of(language_model)
+        if self.rank == 0:
+            print(told(self.kernels))
+        refuse_slow(self.kernels, self.device, allowed=config.allow_slow_kernels)
         self.model = PolicyModel(
             language_model,
             temperature=temperature,
@@ -140,7 +148,8 @@ class RankLearner:
         """Train on this rank's share of the examples.
 
         One optimizer step; with `updates_per_rollout` above 1 as many, each on a part of the
-        share. A step whose gradient is not finite is skipped and counted.
+        share. A step whose gradient is not finite, or of whose completions none can be trained on,
+        is skipped and counted.
 
         Args:
             examples: this rank's share, see `balance.divide`; may be empty.
@@ -150,24 +159,27 @@ class RankLearner:
             Metrics over all ranks, the same on every rank.
 
         Raises:
-            ValueError: if no rank has a token to train on.
+            ValueError: if no rank is given an example, or all weights are 0.
         """
-        accepted = self._accept(examples)
+        if not self._sum(torch.tensor(len(examples))).item():
+            raise ValueError("nothing to train on: no rank was given an example")
+        reset_peak(self.device)
+        screened = self._screen(examples)
+        accepted = screened.examples
         tally = Tally(self.device)
-        tally.add("refused_completions", torch.tensor(len(examples) - len(accepted)))
+        tally.add("refused_completions", torch.tensor(screened.num_refused))
         num_parts = self.config.updates_per_rollout if objective == "policy" else 1
         if num_parts > 1:
-            accepted = self._with_old_logprobs(accepted)
-        grad_norms = [
-            self._step(
-                accepted[_bounds(len(accepted), part, num_parts)],
-                objective,
-                tally,
-                on_policy=part == 0,
-            )
-            for part in range(num_parts)
-        ]
-        return self._metrics(tally, sum(grad_norms) / num_parts)
+            accepted = self._with_old_logprobs(accepted, screened.clips)
+        grad_norms: list[float] = []
+        for part in range(num_parts):
+            share = accepted[_bounds(len(accepted), part, num_parts)]
+            is_first = not grad_norms
+            norm = self._step(share, screened.clips, objective, tally, on_policy=is_first)
+            if norm is not None:
+                grad_norms.append(norm)
+        tally.add_max("peak_memory_gb", torch.tensor([peak_bytes(self.device) / 1e9]))
+        return self._metrics(tally, grad_norms)
 
     def logprobs(self, examples: Sequence[TrainExample]) -> list[list[float]]:
         """Log-probs of each completion's tokens under the current weights.
@@ -175,9 +187,12 @@ class RankLearner:
         Returns:
             Per example [L], 0 on tokens that no policy chose.
         """
+        return self._logprobs(examples, self.clip_store)
+
+    def _logprobs(self, examples: Sequence[TrainExample], clips: ClipLoader) -> list[list[float]]:
         scores: list[list[float]] = [[] for _ in examples]
         with torch.no_grad():
-            for batch in self._batches(examples):
+            for batch in self._batches(examples, clips):
                 with at_samples(batch.sample_ids):
                     logprobs = self.model(batch).logprobs.tolist()
                 for index, logprob in zip(batch.examples.tolist(), logprobs, strict=True):
@@ -242,16 +257,26 @@ class RankLearner:
     def _step(
         self,
         examples: Sequence[TrainExample],
+        clips: ClipLoader,
         objective: Objective,
-        tally: "Tally",
+        tally: Tally,
         *,
         on_policy: bool,
-    ) -> float:
-        """One optimizer step; returns the norm of the gradient before clipping."""
+    ) -> float | None:
+        """One optimizer step; returns the norm of the gradient before clipping.
+
+        None where no rank has an example, and nothing is done.
+        """
         total_weight = self._total_weight(examples)
-        for batch in self._batches(examples):
+        if total_weight is None:
+            log.warning("update skipped: none of its completions can be trained on")
+            self.num_skipped += 1
+            return None
+        activations = ActivationMeter()
+        for number, batch in enumerate(self._batches(examples, clips)):
             with at_samples(batch.sample_ids):
-                scores: TokenScores = self.model(batch)
+                with activations.measure() if number == 0 else nullcontext():
+                    scores: TokenScores = self.model(batch)
                 if objective == "sft":
                     loss_T = imitation(scores.logprobs)
                 else:
@@ -259,13 +284,14 @@ class RankLearner:
                 loss = weighted_sum(loss_T, batch.weights) / total_weight
                 # FSDP averages gradients over ranks; the loss is a sum over them.
                 (loss * self.world_size).backward()
-                _count(tally, loss_T.detach(), scores.entropy, batch)
+                tally.count(loss_T.detach(), scores.entropy, batch)
+        tally.add_max("activation_gb", torch.tensor([activations.num_bytes / 1e9]))
         grad_norm = clip_gradients(self.model.parameters(), self.optimizer_config.max_grad_norm)
         self._apply(grad_norm)
         return grad_norm
 
     def _policy_loss(
-        self, logprobs_T: Tensor, batch: Batch, tally: "Tally", *, on_policy: bool
+        self, logprobs_T: Tensor, batch: Batch, tally: Tally, *, on_policy: bool
     ) -> Tensor:
         sampler_T = batch.sampler_logprobs
         known_T = ~sampler_T.isnan()
@@ -298,19 +324,25 @@ class RankLearner:
             self.num_skipped += 1
         self.optimizer.zero_grad()
 
-    def _metrics(self, tally: "Tally", grad_norm: float) -> dict[str, float]:
+    def _metrics(self, tally: Tally, grad_norms: list[float]) -> dict[str, float]:
         sums, maxima = tally.reduce(self._sum, self._max)
-        weight = sums.pop("weight")
         metrics = {
-            "learner/loss": sums["loss"] / weight,
-            "learner/grad_norm": grad_norm,
             "learner/lr": self.optimizer.param_groups[0]["lr"],
+            "learner/refused_completions": sums["refused_completions"],
+            "learner/skipped_updates": float(self.num_skipped),
+            "learner/peak_memory_gb": maxima["peak_memory_gb"],
+        }
+        if not grad_norms:
+            return metrics
+        weight = sums["weight"]
+        metrics |= {
+            "learner/loss": sums["loss"] / weight,
+            "learner/grad_norm": sum(grad_norms) / len(grad_norms),
             "learner/entropy": sums["entropy"] / weight,
             "learner/offline_share": sums["offline"] / weight,
             "learner/trained_tokens": sums["trained_tokens"],
             "learner/tokens": sums["tokens"],
-            "learner/refused_completions": sums["refused_completions"],
-            "learner/skipped_updates": float(self.num_skipped),
+            "learner/activation_gb": maxima["activation_gb"],
         }
         if "ratio" in sums:
             metrics["learner/ratio_mean"] = sums["ratio"] / weight
@@ -321,45 +353,21 @@ class RankLearner:
             metrics["learner/mismatch_max"] = maxima["mismatch_max"]
         return metrics
 
-    def _accept(self, examples: Sequence[TrainExample]) -> list[TrainExample]:
-        """The examples whose completions the model can read; the others are named in the log."""
-        accepted = []
-        for example in examples:
-            if reason := self._why_refused(example):
-                log.warning(
-                    "a completion of sample %s is left out: %s", example.prompt.sample.id, reason
-                )
-            else:
-                accepted.append(example)
-        return accepted
-
-    def _why_refused(self, example: TrainExample) -> str:
-        segments = example.completion.segments
-        if not any(segment.trainable and segment.token_ids for segment in segments):
-            return "it has no token to train on"
-        if any(segment.media for segment in segments):
-            return "media inside a completion cannot be trained on"
-        vocab_size = self.model.hf.config.get_text_config().vocab_size
-        for segment in segments:
-            forbidden = self._never_sampled if segment.trainable else self._placeholders
-            for token in segment.token_ids:
-                if token in forbidden or not 0 <= token < vocab_size:
-                    return f"token id {token} may not stand in it"
-        return ""
-
-    def _with_old_logprobs(self, examples: list[TrainExample]) -> list[TrainExample]:
+    def _with_old_logprobs(
+        self, examples: list[TrainExample], clips: ClipLoader
+    ) -> list[TrainExample]:
         """Completions without log-probs get those of the weights before the first step."""
         lacking = [i for i, e in enumerate(examples) if e.completion.logprobs is None]
         filled = list(examples)
-        logprobs = self.logprobs([examples[i] for i in lacking])
+        logprobs = self._logprobs([examples[i] for i in lacking], clips)
         for index, values in zip(lacking, logprobs, strict=True):
             filled[index] = _with_logprobs(examples[index], values)
         return filled
 
-    def _batches(self, examples: Sequence[TrainExample]) -> Iterator[Batch]:
+    def _batches(self, examples: Sequence[TrainExample], clips: ClipLoader) -> Iterator[Batch]:
         """Micro-batches on the device; every rank yields the same number."""
         pad = self.family.eos_token_ids[0]
-        trees = build_trees(examples, self.family, self.clip_store)
+        trees = build_trees(examples, self.family, clips)
         forests = pack(trees, self.config.micro_batch_tokens)
         while True:
             forest = next(forests, None)
@@ -368,8 +376,11 @@ class RankLearner:
                 return
             yield to_batch(forest or idle_forest(pad), pad).to(self.device)
 
-    def _total_weight(self, examples: Sequence[TrainExample]) -> float:
-        """Sum of the token weights over all ranks: what makes the loss a mean."""
+    def _total_weight(self, examples: Sequence[TrainExample]) -> float | None:
+        """Sum of the token weights over all ranks: what makes the loss a mean.
+
+        None where no rank has an example.
+        """
         own = sum(
             weight
             for example in examples
@@ -380,7 +391,10 @@ class RankLearner:
             )
             if counts
         )
-        total = self._sum(torch.tensor(own, dtype=torch.float64)).item()
+        counts = torch.tensor([own, len(examples)], dtype=torch.float64)
+        total, num_examples = self._sum(counts).tolist()
+        if not num_examples:
+            return None
         if total <= 0:
             raise ValueError(f"nothing to train on: the token weights of this step sum to {total}")
         return total
@@ -396,45 +410,6 @@ class RankLearner:
             value = value.to(self.device)
             dist.all_reduce(value, op=operation)
         return value
-
-
-class Tally:
-    """Sums and maxima over micro-batches, then over ranks. Stays on the device until the end."""
-
-    def __init__(self, device: torch.device):
-        self.device = device
-        self.sums: dict[str, Tensor] = {}
-        self.maxima: dict[str, Tensor] = {}
-
-    def add(self, name: str, value: Tensor) -> None:
-        """Add a scalar to the sum called `name`."""
-        start = self.sums.setdefault(name, torch.zeros((), dtype=torch.float64, device=self.device))
-        self.sums[name] = start + value.to(self.device)
-
-    def add_max(self, name: str, values: Tensor) -> None:
-        """Raise the maximum called `name` to the largest of `values`, which are not negative."""
-        start = self.maxima.setdefault(name, torch.zeros((), device=self.device))
-        self.maxima[name] = torch.cat([start[None], values]).max()
-
-    def reduce(
-        self, sum_over_ranks: Callable[[Tensor], Tensor], max_over_ranks: Callable[[Tensor], Tensor]
-    ) -> tuple[dict[str, float], dict[str, float]]:
-        """Both over all ranks. Every rank has counted under the same names."""
-        reduced = []
-        for values, over_ranks in ((self.sums, sum_over_ranks), (self.maxima, max_over_ranks)):
-            total = over_ranks(torch.stack(list(values.values()))).tolist() if values else []
-            reduced.append(dict(zip(values, total, strict=True)))
-        return reduced[0], reduced[1]
-
-
-def _count(tally: Tally, loss_T: Tensor, entropy_T: Tensor, batch: Batch) -> None:
-    tally.add("weight", batch.weights.sum())
-    tally.add("loss", weighted_sum(loss_T, batch.weights))
-    tally.add("entropy", weighted_sum(entropy_T, batch.weights))
-    tally.add("offline", weighted_sum(batch.is_offline.float(), batch.weights))
-    tally.add("trained_tokens", (batch.weights > 0).sum())
-    # An idle forest has no example and costs nothing worth counting.
-    tally.add("tokens", torch.tensor(batch.num_tokens if (batch.examples >= 0).any() else 0))
 
 
 def _bounds(count: int, part: int, num_parts: int) -> slice:

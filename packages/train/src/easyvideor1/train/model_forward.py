@@ -85,14 +85,14 @@ class PolicyModel(nn.Module):
         """A zero that depends on every weight of the vision tower, with gradients of zero.
 
         The tower runs on the smallest grid there is. Nothing that it computes there is used, so
-        that values which are not finite reach neither the loss nor a gradient; recomputed
-        activations alone are out of reach, and an update with such a gradient is skipped.
+        that values which are not finite reach neither the loss nor a gradient: the backward sees
+        zeros in their place, and a layer that recomputes starts from them.
         """
         config = self.hf.config.vision_config
         side = config.spatial_merge_size
         num_values = config.in_channels * config.temporal_patch_size * config.patch_size**2
         patches = torch.zeros(side * side, num_values, device=device)
-        with saved_tensors_hooks(lambda saved: saved, _finite):
+        with saved_tensors_hooks(Tensor.detach, _finite):
             _, levels = self._look(patches, torch.tensor([[1, side, side]], device=device))
             return torch.stack([level[:0].sum() for level in levels]).sum()
 

@@ -11,7 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from easyvideor1.preprocess.families.base import FamilyAdapter, ModelInputError, PromptInputs
+from easyvideor1.preprocess.families.base import FamilyAdapter, PromptInputs
+from easyvideor1.preprocess.families.checks import ModelInputError
 from easyvideor1.schema.errors import UserError
 
 __all__ = ["FamilyAdapter", "ModelInputError", "PromptInputs", "check_family", "load_family"]

@@ -16,6 +16,13 @@ from functools import cached_property
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from easyvideor1.preprocess.families.checks import (
+    check_features,
+    check_frame_times,
+    check_placeholders,
+    check_sizes,
+    check_told_times,
+)
 from easyvideor1.preprocess.families.mrope import Grid, mrope_positions, positions_after
 from easyvideor1.preprocess.rules import rules_of
 from easyvideor1.schema.errors import UserError
@@ -31,9 +38,8 @@ if TYPE_CHECKING:
 TEXT, IMAGE, VIDEO = 0, 1, 2
 """Values of `mm_token_type_ids`, as transformers defines them."""
 
-
-class ModelInputError(UserError):
-    """A sample whose prompt and media do not belong together; it is refused by name, never cut."""
+_TOKEN_TYPES = {MediaKind.image: IMAGE, MediaKind.video: VIDEO}
+_PIXELS = {MediaKind.image: "pixel_values", MediaKind.video: "pixel_values_videos"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,6 +138,13 @@ class FamilyAdapter(ABC):
     def video_metadata(self, clip: "Clip") -> dict[str, Any]:
         """vLLM's description of a video that is already sampled."""
 
+    def told_times_s(self, clip: "ClipLike") -> tuple[list[float], list[float]]:
+        """Times of a video that its tokens spell out, and those of its temporal patches.
+
+        Both are empty in a family that tells none.
+        """
+        return [], []
+
     # Prompts
 
     def prompt_token_ids(self, sample: Sample, instruction: str) -> list[int]:
@@ -203,6 +216,33 @@ class FamilyAdapter(ABC):
         """Patches that the vision tower computes for these clips; needs no pixels."""
         return sum(math.prod(self.patch_grid(clip)) for clip in clips)
 
+    def check_inputs(
+        self, prompt_token_ids: Sequence[int], clips: Sequence["Clip"], *, sample_id: str = ""
+    ) -> None:
+        """Refuse a prompt and clips that do not belong together; reads no pixels.
+
+        Args:
+            prompt_token_ids: of `prompt_token_ids`, unexpanded.
+            clips: one per medium, in the order of the sample.
+            sample_id: for the error text.
+
+        Raises:
+            ModelInputError: naming the sample and both numbers if placeholders and clips, sizes
+                and the family's factor, tokens and features, or times and frames disagree.
+        """
+        check_placeholders(prompt_token_ids, clips, self._placeholder_kinds, sample_id)
+        check_sizes(clips, self.rules, sample_id)
+        check_frame_times(clips, sample_id)
+        blocks = self._expand(prompt_token_ids, clips)
+        for kind in MediaKind:
+            num_tokens = sum(len(b.token_ids) for b in blocks if b.kind == _TOKEN_TYPES[kind])
+            num_patches = self.num_patches([clip for clip in clips if clip.kind is kind])
+            check_features(kind, num_tokens, num_patches // self.rules.merge_size**2, sample_id)
+        for number, clip in enumerate(clips, start=1):
+            if clip.kind is MediaKind.video:
+                told_s, true_s = self.told_times_s(clip)
+                check_told_times(told_s, true_s, number, sample_id)
+
     # Engine
 
     def engine_inputs(
@@ -216,9 +256,9 @@ class FamilyAdapter(ABC):
             sample_id: for the error text.
 
         Raises:
-            ModelInputError: if placeholders and clips disagree.
+            ModelInputError: see `check_inputs`.
         """
-        self._check_media(prompt_token_ids, clips, sample_id)
+        self.check_inputs(prompt_token_ids, clips, sample_id=sample_id)
         inputs: dict[str, Any] = {"prompt_token_ids": list(prompt_token_ids)}
         if not clips:
             return inputs
@@ -250,15 +290,19 @@ class FamilyAdapter(ABC):
             sample_id: for the error text.
 
         Raises:
-            ModelInputError: if placeholders, clips and features disagree.
+            ModelInputError: see `check_inputs`, and if the processor makes other patches of the
+                clips than their shapes say.
         """
         import torch
 
-        self._check_media(prompt_token_ids, clips, sample_id)
+        self.check_inputs(prompt_token_ids, clips, sample_id=sample_id)
         blocks = self._expand(prompt_token_ids, clips)
         kinds = [block.kind for block in blocks for _ in block.token_ids]
         patches = self._patches(clips)
-        self._check_features(kinds, patches, sample_id)
+        for kind, name in _PIXELS.items():
+            num_patches = len(patches[name]) if name in patches else 0
+            num_tokens = kinds.count(_TOKEN_TYPES[kind])
+            check_features(kind, num_tokens, num_patches // self.rules.merge_size**2, sample_id)
         return PromptInputs(
             token_ids=[token for block in blocks for token in block.token_ids],
             position_ids=mrope_positions([b.grid or len(b.token_ids) for b in blocks]),
@@ -401,42 +445,6 @@ class FamilyAdapter(ABC):
         for setting in ("image_mean", "image_std"):
             if list(getattr(image, setting)) != list(getattr(video, setting)):
                 raise UserError(_differs(model_path, setting, image, video))
-
-    def _check_media(
-        self, prompt_token_ids: Sequence[int], clips: Sequence["ClipLike"], sample_id: str
-    ) -> None:
-        for placeholder, kind in self._placeholder_kinds.items():
-            placed = prompt_token_ids.count(placeholder)
-            given = sum(clip.kind is kind for clip in clips)
-            if placed != given:
-                raise ModelInputError(
-                    f"sample {sample_id!r}: its prompt has {placed} {kind.value} placeholders but "
-                    f"{given} {kind.value}s were given; was the prompt expanded or cut?"
-                )
-        factor = self.rules.factor
-        for number, clip in enumerate(clips, start=1):
-            height, width = clip.shape[2:]
-            if height % factor or width % factor:
-                raise ModelInputError(
-                    f"sample {sample_id!r}: medium {number} is {height}x{width} pixels, "
-                    f"{self.rules.name} needs multiples of {factor}; cache it again for this model"
-                )
-
-    def _check_features(
-        self, kinds: Sequence[int], patches: dict[str, "Tensor"], sample_id: str
-    ) -> None:
-        per_token = self.rules.merge_size**2
-        for kind, label, name in (
-            (IMAGE, "image", "pixel_values"),
-            (VIDEO, "video", "pixel_values_videos"),
-        ):
-            tokens = kinds.count(kind)
-            features = len(patches[name]) // per_token if name in patches else 0
-            if tokens != features:
-                raise ModelInputError(
-                    f"sample {sample_id!r}: {tokens} {label} tokens "
-                    f"in the prompt but {features} features from its media"
-                )
 
     # Vocabulary
 

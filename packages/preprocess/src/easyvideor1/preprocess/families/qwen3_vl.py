@@ -1,12 +1,16 @@
 """Qwen3-VL: a video is a row of timestamped one-step grids, each within its own vision markers."""
 
+import re
 from typing import TYPE_CHECKING, Any
 
-from easyvideor1.preprocess.families.base import VIDEO, FamilyAdapter, TokenBlock
+from easyvideor1.preprocess.families.base import TEXT, VIDEO, FamilyAdapter, TokenBlock
 from easyvideor1.preprocess.families.mrope import Grid
 
 if TYPE_CHECKING:
     from easyvideor1.preprocess.clip import Clip, ClipLike
+
+
+_TOLD_TIME = re.compile(r"<(\d+\.\d+) seconds>")
 
 
 class Qwen3VLFamily(FamilyAdapter):
@@ -30,6 +34,13 @@ class Qwen3VLFamily(FamilyAdapter):
             )
             closing = [end]
         return [*blocks, TokenBlock(token_ids=closing)]
+
+    def told_times_s(self, clip: "ClipLike") -> tuple[list[float], list[float]]:
+        """The times read back from the tokens, and those of the temporal patches."""
+        text = [block.token_ids for block in self.video_blocks(clip) if block.kind == TEXT]
+        spelled = self.tokenizer.decode([token for ids in text for token in ids])
+        told_s = [float(seconds) for seconds in _TOLD_TIME.findall(spelled)]
+        return told_s, self.patch_times_s(clip)
 
     def patch_times_s(self, clip: "ClipLike") -> list[float]:
         """Seconds of each temporal patch: the mean of its first and last frame.

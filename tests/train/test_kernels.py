@@ -1,0 +1,100 @@
+"""The line about kernels says what really computes the model; slow ones are refused on a GPU."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from easyvideor1.schema.errors import UserError
+from easyvideor1.train.config import Attention
+from easyvideor1.train.kernels import kernels_of, refuse_slow, told
+from tests.train.policy_cases import make_learner
+
+GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
+
+FAST = "language attention sdpa, vision attention sdpa, patch embedding matrix product"
+
+
+@pytest.mark.parametrize("family", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
+def test_fast_kernels_are_told_and_pass_on_a_gpu(sharp_models, capfd, family):
+    learner = make_learner(sharp_models(family))
+    assert told(learner.kernels) == f"kernels: {FAST}"
+    assert f"kernels: {FAST}" in capfd.readouterr().out.splitlines()
+    refuse_slow(learner.kernels, GPU, allowed=False)
+
+
+def test_eager_attention_is_refused_on_a_gpu_with_the_way_out(sharp_model_path):
+    learner = make_learner(sharp_model_path, attention=Attention.eager)
+    assert told(learner.kernels).startswith(
+        "kernels: language attention eager (slow), vision attention eager (slow), "
+    )
+    with pytest.raises(
+        UserError,
+        match=r"language attention runs on eager: set learner\.attention=sdpa .*"
+        r"vision attention runs on eager.* learner\.allow_slow_kernels=true",
+    ):
+        refuse_slow(learner.kernels, GPU, allowed=False)
+    refuse_slow(learner.kernels, GPU, allowed=True)
+    refuse_slow(learner.kernels, CPU, allowed=False)
+
+
+def test_a_convolution_that_could_not_be_replaced_is_refused(sharp_model_path):
+    model = make_learner(sharp_model_path).model.hf
+    model.model.visual.patch_embed.proj = nn.Conv3d(3, 8, kernel_size=2, stride=1)
+    with pytest.raises(UserError, match=r"convolution in model\.visual\.patch_embed\.proj"):
+        refuse_slow(kernels_of(model), GPU, allowed=False)
+
+
+FLA = """
+def chunk_gated_delta_rule(query, key, value, g, beta, **others):
+    print("fla computes")
+    return value * 0, None
+"""
+
+FORWARD = """
+import sys
+from pathlib import Path
+from tests.train.policy_cases import family_at, group, make_learner
+path = Path(sys.argv[1])
+make_learner(path).logprobs(group(family_at(path), "text", (3,)))
+"""
+
+
+@pytest.mark.parametrize("installed", ["nothing", "fla", "a broken fla"])
+def test_linear_attention_is_told_as_transformers_computes_it(sharp_models, tmp_path, installed):
+    """In a process that finds another `fla`: the one that is told is the one that runs."""
+    package = tmp_path / "fla" / "ops" / "gated_delta_rule"
+    package.mkdir(parents=True)
+    if installed != "nothing":
+        for folder in (package, package.parent, package.parent.parent):
+            (folder / "__init__.py").touch()
+        text = FLA if installed == "fla" else "import no_triton"
+        (package / "__init__.py").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-c", FORWARD, str(sharp_models("qwen3_5"))],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = done.stdout.splitlines()
+    [line] = [line for line in lines if line.startswith("kernels: ")]
+    if installed == "fla":
+        assert "linear attention flash-linear-attention's chunk_gated_delta_rule," in line
+        assert "fla computes" in lines
+    else:
+        assert "linear attention torch's reference (slow), its convolution torch," in line
+        assert "fla computes" not in lines
+
+
+def test_the_reference_of_linear_attention_is_refused_on_a_gpu(sharp_models):
+    kernels = make_learner(sharp_models("qwen3_5")).kernels
+    if "torch's reference" not in told(kernels):
+        pytest.skip("flash-linear-attention is installed")
+    with pytest.raises(UserError, match="runs on torch's reference: install flash"):
+        refuse_slow(kernels, GPU, allowed=False)
