@@ -11,14 +11,10 @@ from easyvideor1.schema import jsonl
 from tests.mixed_data import write_mixed
 
 STEPS = 3
-FAMILIES = (
-    "qwen2_5_vl",
-    pytest.param("qwen2_vl", marks=pytest.mark.slow),
-    pytest.param("qwen3_vl", marks=pytest.mark.slow),
-    pytest.param("qwen3_5", marks=pytest.mark.slow),
-)
+FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_three_steps_on_mixed_data_and_two_ranks(family, tmp_path):

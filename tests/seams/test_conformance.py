@@ -28,13 +28,8 @@ def conformance(family: str, folder: Path, *overrides: str) -> subprocess.Comple
     )
 
 
-@pytest.mark.parametrize(
-    "family",
-    [
-        pytest.param(name, marks=[] if name == "qwen2_5_vl" else pytest.mark.slow)
-        for name in FAMILIES
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
 def test_every_check_holds(family: str, tmp_path: Path) -> None:
     done = conformance(family, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

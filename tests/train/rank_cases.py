@@ -98,10 +98,12 @@ def _seen_in_bfloat16(model_path: Path) -> dict:
     learner = make_learner(model_path, dtype="bfloat16", optimizer=OptimizerConfig(lr=1e-6))
     examples = group(family_at(model_path), "image and video", (5, 9))
     computed_in = set()
-    layers = [learner.model.hf.model.language_model.layers[0], learner.model.hf.model.visual]
+    model = learner.model.hf.model
+    layers = [model.language_model.layers[0], model.visual.blocks[0]]
     hooks = [
-        layer.register_forward_hook(
-            lambda module, args, output: computed_in.update({p.dtype for p in module.parameters()})
+        # Before the layer computes: after it, FSDP has put its own share back in place.
+        layer.register_forward_pre_hook(
+            lambda module, args: computed_in.update({p.dtype for p in module.parameters()})
         )
         for layer in layers
     ]
@@ -160,12 +162,12 @@ def _with_a_copy_per_rank(rank: int, model_path: Path, folder: Path) -> dict:
     """Two updates under hybrid sharding, saved and continued by ranks that share one copy."""
     steps = updates(rank, model_path)
     copies = trainable_learner(model_path, ranks=2, shard_size=1)
-    metrics = [copies.update(step) for step in steps[:2]]
+    metrics = [without_memory(copies.update(step)) for step in steps[:2]]
     copies.save(folder / "copies")
     copies.export(folder / "copies_export")
     continued = trainable_learner(model_path, ranks=2)
     continued.load(folder / "copies")
-    metrics += [continued.update(step) for step in steps[2:]]
+    metrics += [without_memory(continued.update(step)) for step in steps[2:]]
     return {
         "copies_metrics": metrics,
         "copies_local_shapes": [tuple(_local(p).shape) for p in copies.model.parameters()],
@@ -187,7 +189,7 @@ def run_one_of_four(rank: int, port: int, model_path: Path, folder: Path) -> Non
     results = {
         "gradients": gradients,
         "metrics": metrics,
-        "updates": [learner.update(mine) for _ in range(2)],
+        "updates": [without_memory(learner.update(mine)) for _ in range(2)],
         "weights": dict(learner.gather_weights()),
     }
     learner.save(folder / "four")

@@ -89,7 +89,8 @@ def test_gpus_that_this_machine_lacks_are_refused_at_once(table, tmp_path):
             assert str(placement) == "this machine: engine 0, rank 0"
             with pytest.raises(UserError, match="after 1 s there is no place"), reserve(config):
                 pass
-        with reserve(config):  # what was reserved is free again
+        # What was reserved is free again, as soon as Ray has taken note of it.
+        with reserve(config_of(table, tmp_path, ranks=1, rank_gpus=1, placement_timeout_s=60)):
             pass
 
 

@@ -9,6 +9,7 @@ from easyvideor1.preprocess.clip import Clip
 from easyvideor1.preprocess.errors import DecodeError, MissingClipError
 from easyvideor1.preprocess.families.base import FamilyAdapter
 from easyvideor1.schema.records import Sample
+from easyvideor1.train.failures import SampleFailedError
 from easyvideor1.train.screening import Screen
 from tests.clips import video
 from tests.train.policy_cases import (
@@ -113,5 +114,5 @@ def test_clips_are_loaded_once_per_prompt_and_only_where_something_is_left(famil
 
 def test_errors_of_ours_are_not_taken_for_faults_of_the_data(family):
     screen = Screen(family, FaultyClips(family, {"video": RuntimeError("a bug")}))
-    with pytest.raises(RuntimeError, match="a bug"):
+    with pytest.raises(SampleFailedError, match=r"a bug.* at sample video"):
         screen(group(family, "video", (4,)))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import Media, Sample
+from easyvideor1.train.failures import at_samples
 from easyvideor1.train.interfaces import TrainExample
 from easyvideor1.train.token_tree import ClipLoader, by_prompt
 
@@ -78,8 +79,9 @@ class Screen:
         """Whether the prompt's clips could be loaded and fit it."""
         prompt = example.prompt
         try:
-            loaded = self._clip_store.load(prompt.sample)
-            self._family.check_inputs(prompt.token_ids, loaded, sample_id=prompt.sample.id)
+            with at_samples((prompt.sample.id,)):
+                loaded = self._clip_store.load(prompt.sample)
+                self._family.check_inputs(prompt.token_ids, loaded, sample_id=prompt.sample.id)
         except UserError as error:
             log.warning(
                 "%d completions of sample %s are left out: %s",
