@@ -1,6 +1,7 @@
 """Fixtures that several packages' tests share: outputs apart, a tiny model, toy data."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,21 @@ def tiny_model_path(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("models") / "tiny_qwen3_vl"
     tiny.build(TinyModelConfig(), folder)
     return str(folder)
+
+
+@pytest.fixture(scope="session")
+def sharp_models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """By family: a tiny model whose answers are far from equally likely; built when asked for."""
+    from tests.train.policy_cases import build_sharp_model
+
+    folder = tmp_path_factory.mktemp("models")
+
+    @cache
+    def built(family: str) -> Path:
+        build_sharp_model(folder / family, family)
+        return folder / family
+
+    return built
 
 
 @pytest.fixture(scope="session")

@@ -124,6 +124,7 @@ def test_scoring_what_was_never_answered_names_the_difference(
         ("benchmarks.toybox.budget.video.fps=1.0", "answers.frames.budget.video.fps"),
         ("benchmarks.toybox.budget.video.max_frames=8", "answers.frames.budget.video.max_frames"),
         ("benchmarks.toybox.prompt='Look: {question}'", "answers.prompt.template"),
+        ("+model.template.enable_thinking=false", "answers.prompt.chat_template.enable_thinking"),
         ("benchmarks.toybox.generation.max_new_tokens=7", "answers.generation.max_new_tokens"),
         ("benchmarks.toybox.repeats=2", "answers.repeats"),
         ("blank_frames=true", "answers.frames.blank"),

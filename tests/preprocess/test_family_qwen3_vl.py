@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from easyvideor1.preprocess.clip import Clip, ClipLike
 from easyvideor1.preprocess.families import (
@@ -23,10 +22,10 @@ from easyvideor1.preprocess.families.base import TokenBlock
 from easyvideor1.preprocess.families.mrope import Grid, mrope_positions
 from easyvideor1.preprocess.families.qwen3_vl import Qwen3VLFamily
 from easyvideor1.schema.errors import UserError
-from easyvideor1.schema.records import MediaKind, ProblemType
+from easyvideor1.schema.records import ProblemType
 from tests.clips import CASES, image, sample_about, video
+from tests.processor_inputs import INSTRUCTION, assert_same, by_processor, rendered_question
 
-INSTRUCTION = "Answer with the letter."
 EVERY_CASE = pytest.mark.parametrize("clips", CASES.values(), ids=CASES.keys())
 
 
@@ -42,43 +41,6 @@ def model(tiny_model_path: str) -> Any:
     return AutoModelForImageTextToText.from_pretrained(tiny_model_path)
 
 
-def by_transformers(family: FamilyAdapter, clips: list[Clip]) -> tuple[str, dict]:
-    """Text and tensors that transformers makes of the same question."""
-    from transformers.video_utils import VideoMetadata
-
-    text = f"Which colour?\nA. red\nB. blue\n{INSTRUCTION}"
-    content = [*({"type": clip.kind.value} for clip in clips), {"type": "text", "text": text}]
-    rendered = family.processor.apply_chat_template(
-        [{"role": "user", "content": content}], tokenize=False, add_generation_prompt=True
-    )
-    images = [torch.tensor(c.frames[0]) for c in clips if c.kind is MediaKind.image]
-    videos = [c for c in clips if c.kind is MediaKind.video]
-    media: dict[str, Any] = {}
-    if images:
-        media |= {"images": images, "images_kwargs": {"do_resize": False}}
-    if videos:
-        media |= {
-            "videos": [torch.tensor(c.frames) for c in videos],
-            "video_metadata": [
-                VideoMetadata(
-                    total_num_frames=c.metadata.total_frames,
-                    fps=c.metadata.source_fps,
-                    frames_indices=list(c.metadata.frame_indices),
-                )
-                for c in videos
-            ],
-            "videos_kwargs": {"do_resize": False, "do_sample_frames": False},
-        }
-    return rendered, family.processor(text=[rendered], return_tensors="pt", **media)
-
-
-def assert_same(ours: torch.Tensor | None, theirs: torch.Tensor | None) -> None:
-    assert (ours is None) == (theirs is None)
-    if ours is not None and theirs is not None:
-        assert ours.dtype == theirs.dtype
-        assert torch.equal(ours, theirs)
-
-
 # --- side by side with transformers -------------------------------------------------------------
 
 
@@ -86,7 +48,7 @@ def assert_same(ours: torch.Tensor | None, theirs: torch.Tensor | None) -> None:
 def test_the_unexpanded_prompt_is_the_chat_template(
     family: FamilyAdapter, clips: list[Clip]
 ) -> None:
-    rendered, _ = by_transformers(family, clips)
+    rendered = rendered_question(family, clips)
     expected = family.tokenizer(rendered, add_special_tokens=False)["input_ids"]
     assert family.prompt_token_ids(sample_about(clips), INSTRUCTION) == expected
 
@@ -95,7 +57,7 @@ def test_the_unexpanded_prompt_is_the_chat_template(
 def test_learner_inputs_are_those_of_the_processor(
     family: FamilyAdapter, clips: list[Clip]
 ) -> None:
-    _, expected = by_transformers(family, clips)
+    expected = by_processor(family, clips)
     prompt = family.prompt_token_ids(sample_about(clips), INSTRUCTION)
     inputs = family.learner_inputs(prompt, clips)
     assert inputs.token_ids == expected["input_ids"][0].tolist()
@@ -111,7 +73,7 @@ def test_learner_inputs_are_those_of_the_processor(
 def test_positions_are_those_of_transformers(
     family: FamilyAdapter, model: Any, clips: list[Clip]
 ) -> None:
-    _, inputs = by_transformers(family, clips)
+    inputs = by_processor(family, clips)
     expected, _ = model.model.get_rope_index(
         inputs["input_ids"],
         inputs["mm_token_type_ids"],

@@ -1,5 +1,6 @@
 """Token ids, grids and pixels: engine, Hugging Face processor and learner are fed the same."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,35 +9,21 @@ import torch
 
 from easyvideor1.preprocess.clip import Clip
 from tests.live_engine import LiveEngine
-from tests.seams.cases import (
-    CASE_NAMES,
-    FAMILIES,
-    INSTRUCTION,
-    by_processor,
-    clips_of,
-    family_at,
-    prompt_of,
-    question,
-)
+from tests.processor_inputs import INSTRUCTION, assert_same, by_processor
+from tests.seams.cases import CASE_NAMES, FAMILIES, clips_of, prompt_of, question
 from tests.seams.engine_inputs import rendered
+from tests.train.policy_cases import family_at
 
 EVERY_CASE = pytest.mark.parametrize("case", CASE_NAMES)
 EVERY_FAMILY = pytest.mark.parametrize("name", FAMILIES)
 
 
-def assert_same(ours: torch.Tensor | None, theirs: torch.Tensor | None) -> None:
-    assert (ours is None) == (theirs is None)
-    if ours is not None and theirs is not None:
-        assert ours.dtype == theirs.dtype
-        assert torch.equal(ours, theirs)
-
-
 @EVERY_FAMILY
 @EVERY_CASE
 def test_the_learner_is_fed_what_the_processor_makes(
-    sharp_models: dict[str, Path], name: str, case: str
+    sharp_models: Callable[[str], Path], name: str, case: str
 ) -> None:
-    family = family_at(sharp_models[name])
+    family = family_at(sharp_models(name))
     clips = clips_of(case, family.rules.factor)
     expected = by_processor(family, clips)
     prompt = prompt_of(family, case, clips)

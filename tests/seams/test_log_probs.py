@@ -1,5 +1,6 @@
 """Engine and learner are one policy in every family: log-probs of sampled tokens agree."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,11 @@ from tests.seams.cases import (
     FAMILIES,
     asked,
     clips_of,
-    family_at,
     forward_inputs,
     learner_of,
     prompt_of,
 )
+from tests.train.policy_cases import family_at
 
 TOLERANCE = 2e-3
 """In nats, of one token, where both compute in float32."""
@@ -57,9 +58,9 @@ def test_log_probs_of_sampled_tokens_agree(seam_engine: LiveEngine, temperature:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_the_learner_is_plain_transformers(sharp_models: dict[str, Path], name: str) -> None:
+def test_the_learner_is_plain_transformers(sharp_models: Callable[[str], Path], name: str) -> None:
     """In float32 also where the engine cannot; the answers' tokens are drawn at random."""
-    path = sharp_models[name]
+    path = sharp_models(name)
     family = family_at(path)
     clips = {case: clips_of(case, family.rules.factor) for case in CASE_NAMES}
     learner = learner_of(path, clips)

@@ -1,5 +1,6 @@
 """M-RoPE: our positions are vLLM's for every family, Hugging Face's where it keeps Qwen's rule."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +11,10 @@ from transformers import AutoModelForImageTextToText
 from easyvideor1.preprocess.families.mrope import Grid, mrope_positions
 from tests.clips import video
 from tests.live_engine import LiveEngine
-from tests.seams.cases import (
-    CASE_NAMES,
-    FAMILIES,
-    INSTRUCTION,
-    by_processor,
-    clips_of,
-    family_at,
-    prompt_of,
-    question,
-)
+from tests.processor_inputs import INSTRUCTION, by_processor
+from tests.seams.cases import CASE_NAMES, FAMILIES, clips_of, prompt_of, question
 from tests.seams.engine_inputs import engine_positions, rendered
+from tests.train.policy_cases import family_at
 
 OLD_FAMILIES = ("qwen2_vl", "qwen2_5_vl")
 VIDEO_CASES = ("video", "two videos", "image and video")
@@ -63,22 +57,22 @@ def by_transformers(path: Path, case: str) -> tuple[torch.Tensor, torch.Tensor]:
     ],
 )
 def test_positions_are_those_of_transformers(
-    sharp_models: dict[str, Path], name: str, case: str
+    sharp_models: Callable[[str], Path], name: str, case: str
 ) -> None:
-    ours, theirs = by_transformers(sharp_models[name], case)
+    ours, theirs = by_transformers(sharp_models(name), case)
     assert torch.equal(ours, theirs)
 
 
 @pytest.mark.parametrize("name", OLD_FAMILIES)
 def test_transformers_starts_text_after_a_video_too_early(
-    sharp_models: dict[str, Path], name: str
+    sharp_models: Callable[[str], Path], name: str
 ) -> None:
     """transformers 5.19 goes on after the larger side of a frame, not after the last position.
 
     When this fails, a release follows Qwen's rule again: move the cases into the test above.
     """
-    ours, theirs = by_transformers(sharp_models[name], "video")
-    family = family_at(sharp_models[name])
+    ours, theirs = by_transformers(sharp_models(name), "video")
+    family = family_at(sharp_models(name))
     inputs = by_processor(family, clips_of("video", family.rules.factor))
     kinds = inputs["mm_token_type_ids"][0]
     video_end = int((kinds == 2).nonzero()[-1]) + 1
@@ -99,9 +93,9 @@ def test_qwen2_vl_worked_by_hand() -> None:
     assert width == [0, 1, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 5, 6]
 
 
-def test_qwen2_5_vl_worked_by_hand(sharp_models: dict[str, Path]) -> None:
+def test_qwen2_5_vl_worked_by_hand(sharp_models: Callable[[str], Path]) -> None:
     """Frames at 3 a second: a patch lasts 2/3 s, at 2 positions a second a step of 4/3."""
-    family = family_at(sharp_models["qwen2_5_vl"])
+    family = family_at(sharp_models("qwen2_5_vl"))
     clip = video(6, height=56, width=56, fps=45.0)
     assert clip.metadata.sample_fps == 3.0
     (block,) = family.video_blocks(clip)
@@ -122,9 +116,9 @@ def test_a_slow_video_pushes_the_text_after_it_far_away() -> None:
 
 
 @pytest.mark.parametrize("name", ["qwen3_vl", "qwen3_5"])
-def test_qwen3_families_worked_by_hand(sharp_models: dict[str, Path], name: str) -> None:
+def test_qwen3_families_worked_by_hand(sharp_models: Callable[[str], Path], name: str) -> None:
     """Each pair of frames is a grid of one step, with its time in text before it."""
-    family = family_at(sharp_models[name])
+    family = family_at(sharp_models(name))
     clip = video(4, height=64, width=64, fps=30.0)
     blocks = [(block.grid or len(block.token_ids)) for block in family.video_blocks(clip)]
     label = len(family.text_token_ids("<0.2 seconds>")) + 1

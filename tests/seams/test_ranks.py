@@ -1,17 +1,12 @@
 """Two ranks with any two kinds of micro-batch end in time, with the gradient of one process."""
 
-import time
-from pathlib import Path
-
 import pytest
 import torch
-import torch.multiprocessing as mp
 
 from tests.seams.rank_pairs import FREEZES, PAIRS, learner_at, run_pairs, share
 from tests.train.policy_cases import build_sharp_model, family_at, gradients_of, largest_difference
-from tests.train.rank_cases import free_port
+from tests.train.rank_cases import run_ranks
 
-DEADLINE_S = 240
 FAMILIES = (
     "qwen2_5_vl",
     "qwen3_vl",
@@ -20,25 +15,12 @@ FAMILIES = (
 )
 
 
-def gradients_of_both_ranks(path: Path, folder: Path) -> list[dict]:
-    """Runs two processes through all pairs; one that waits for the other for ever is a failure."""
-    context = mp.spawn(run_pairs, args=(free_port(), path, folder), nprocs=2, join=False)
-    assert context is not None  # since it need not join
-    deadline = time.monotonic() + DEADLINE_S
-    try:
-        while not context.join(timeout=5):
-            assert time.monotonic() < deadline, "a rank waits in a collective for the other"
-    finally:
-        for process in context.processes:
-            process.kill()
-    return [torch.load(folder / f"rank{rank}.pt") for rank in (0, 1)]
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_pair_of_micro_batches_gives_the_gradient_of_one_process(family, tmp_path):
     path = tmp_path / family
     build_sharp_model(path, family)
-    ranks = gradients_of_both_ranks(path, tmp_path)
+    run_ranks(run_pairs, path, tmp_path, num_ranks=2)
+    ranks = [torch.load(tmp_path / f"rank{rank}.pt") for rank in (0, 1)]
     alone = learner_at(path, FREEZES["vision trainable"], ranks=1)
     for pair in PAIRS:
         together = [e for rank in (0, 1) for e in share(family_at(path), pair[rank], rank)]

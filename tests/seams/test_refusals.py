@@ -6,7 +6,7 @@ learner. What stands after a bad sample is still trained.
 
 import json
 import struct
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,8 @@ from easyvideor1.train.inputs import Inputs, open_store
 from easyvideor1.train.interfaces import TrainExample
 from easyvideor1.train.learner import RankLearner
 from tests.media import write_numbered, write_video
-from tests.seams.cases import FAMILIES, family_at
+from tests.seams.cases import FAMILIES
+from tests.train.policy_cases import family_at
 
 EVERY_FAMILY = pytest.mark.parametrize("name", FAMILIES)
 TRAJECTORY = "It is red. <answer>A</answer>"
@@ -125,8 +126,8 @@ def our_ray() -> Generator[None]:
 
 
 @pytest.fixture
-def case(tmp_path: Path, sharp_models: dict[str, Path]) -> Case:
-    return Case(tmp_path, sharp_models["qwen2_5_vl"].parent, "qwen2_5_vl")
+def case(tmp_path: Path, sharp_models: Callable[[str], Path]) -> Case:
+    return Case(tmp_path, sharp_models("qwen2_5_vl").parent, "qwen2_5_vl")
 
 
 # --- text that reads like a control token --------------------------------------------------------
@@ -134,9 +135,9 @@ def case(tmp_path: Path, sharp_models: dict[str, Path]) -> Case:
 
 @EVERY_FAMILY
 def test_control_text_is_plain_text_and_counted(
-    tmp_path: Path, sharp_models: dict[str, Path], name: str
+    tmp_path: Path, sharp_models: Callable[[str], Path], name: str
 ) -> None:
-    case = Case(tmp_path, sharp_models[name].parent, name)
+    case = Case(tmp_path, sharp_models(name).parent, name)
     family = case.family
     case.config.cache.mode = CacheMode.live
     loud = "<|im_end|><|vision_start|><|video_pad|>"

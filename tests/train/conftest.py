@@ -6,7 +6,6 @@ saves itself, so that the loop is tested on something that really learns.
 
 import json
 from collections.abc import Callable, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -270,21 +269,6 @@ def samples() -> list[Sample]:
         make_sample(i, offline=[f"<answer>{'ABC'[i % 3]}</answer>"] if i % 2 else [])
         for i in range(12)
     ]
-
-
-@pytest.fixture(scope="session")
-def sharp_models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """By family: a tiny model whose answers are far from equally likely; built when asked for."""
-    from tests.train.policy_cases import build_sharp_model
-
-    folder = tmp_path_factory.mktemp("models")
-
-    @cache
-    def built(family: str) -> Path:
-        build_sharp_model(folder / family, family)
-        return folder / family
-
-    return built
 
 
 @pytest.fixture(scope="session")

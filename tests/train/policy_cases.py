@@ -103,8 +103,10 @@ def plain_inputs(family: FamilyAdapter, name: str) -> dict[str, torch.Tensor]:
     } | media
 
 
-def prompt_about(family: FamilyAdapter, about: Sample, clips: list[Clip]) -> Prompt:
-    token_ids = family.prompt_token_ids(about, INSTRUCTION)
+def prompt_about(
+    family: FamilyAdapter, about: Sample, clips: list[Clip], instruction: str = INSTRUCTION
+) -> Prompt:
+    token_ids = family.prompt_token_ids(about, instruction)
     return Prompt(
         sample=about,
         token_ids=token_ids,

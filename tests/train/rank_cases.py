@@ -1,14 +1,17 @@
 """What two ranks do in `test_learner_ranks`, each in a process of its own."""
 
-import socket
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
+import torch.multiprocessing as mp
 
 from easyvideor1.train.config import FrozenPart, OptimizerConfig
 from easyvideor1.train.interfaces import TrainExample
 from easyvideor1.train.learner import RankLearner
+from easyvideor1.train.network import free_port
 from easyvideor1.train.sharding import join_process_group
 from tests.train.policy_cases import (
     family_at,
@@ -52,10 +55,21 @@ def share_of(model_path: Path, names: tuple[str, ...]) -> list[TrainExample]:
     return [e for name in names for e in group(family, name, (5, 9, 2), seed=len(name))]
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+DEADLINE_S = 240
+
+
+def run_ranks(work: Callable[..., None], model_path: Path, folder: Path, *, num_ranks: int) -> None:
+    """Runs `work` in as many processes; one that waits for the others for ever is a failure."""
+    args = (free_port("127.0.0.1"), model_path, folder)
+    context = mp.spawn(work, args=args, nprocs=num_ranks, join=False)
+    assert context is not None  # since it need not join
+    deadline = time.monotonic() + DEADLINE_S
+    try:
+        while not context.join(timeout=5):
+            assert time.monotonic() < deadline, "a rank waits in a collective for the other"
+    finally:
+        for process in context.processes:
+            process.kill()
 
 
 def run_rank(rank: int, port: int, model_path: Path, folder: Path) -> None:

@@ -1,12 +1,9 @@
 """Two ranks over gloo against one process: same gradients, same log-probs, same checkpoints."""
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 from transformers import AutoModelForImageTextToText
 
 from tests.train.policy_cases import (
@@ -21,14 +18,12 @@ from tests.train.rank_cases import (
     FOUR_SHARES,
     SHARES,
     VARIANTS,
-    free_port,
     run_one_of_four,
     run_rank,
+    run_ranks,
     share_of,
     updates,
 )
-
-DEADLINE_S = 240
 
 
 @pytest.fixture(scope="module")
@@ -37,20 +32,6 @@ def folder(sharp_model_path: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     folder = tmp_path_factory.mktemp("ranks")
     run_ranks(run_rank, sharp_model_path, folder, num_ranks=2)
     return folder
-
-
-def run_ranks(work: Callable[..., None], model_path: Path, folder: Path, *, num_ranks: int) -> None:
-    """Runs `work` in as many processes; one that waits for the others for ever is a failure."""
-    args = (free_port(), model_path, folder)
-    context = mp.spawn(work, args=args, nprocs=num_ranks, join=False)
-    assert context is not None  # since it need not join
-    deadline = time.monotonic() + DEADLINE_S
-    try:
-        while not context.join(timeout=5):
-            assert time.monotonic() < deadline, "a rank waits in a collective for the other"
-    finally:
-        for process in context.processes:
-            process.kill()
 
 
 @pytest.fixture(scope="module")

@@ -50,6 +50,7 @@ def describe(
         "data": {"questions": len(samples), "revision": data_revision(samples)},
         "prompt": {
             "template": benchmark.prompt,
+            "chat_template": config.model.template,
             "revision": _digest(
                 prompt_parts(sample, benchmark.prompt, config.reward) for sample in samples
             ),

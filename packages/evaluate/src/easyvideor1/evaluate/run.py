@@ -8,7 +8,7 @@ that a user can have got wrong is checked before torch, Ray or vLLM are imported
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -122,13 +122,9 @@ def _evaluate(config: EvaluateConfig, opened: Sequence[Opened]) -> list[dict[str
         fast_start.begin()
     model_path = ensure_model(config.model)
 
-    from easyvideor1.preprocess.families import load_family
+    from easyvideor1.preprocess.families import family_of
 
-    family = load_family(
-        model_path,
-        trust_remote_code=config.model.trust_remote_code,
-        template=config.model.template,
-    )
+    family = family_of(replace(config.model, path=model_path))
     evaluations = [prepare(config, benchmark, model_path, family) for benchmark in opened]
     if config.job is Job.run:
         for evaluation in evaluations:

@@ -42,7 +42,7 @@ class ModelConfig:
     dtype: str = "auto"
     """`auto` is bfloat16 on a GPU and float32 on a CPU."""
     template: dict[str, Any] = field(default_factory=dict)
-    """Arguments of the checkpoint's chat template, e.g. `{enable_thinking: false}`."""
+    """Arguments of the checkpoint's chat template, e.g. `+model.template.enable_thinking=false`."""
     build: TinyModelConfig | None = None
     """Build this model at `path` if nothing is there."""
 

@@ -113,11 +113,11 @@ def cache_clips(config: TrainConfig, datasets: Datasets) -> None:
     if config.cache.mode is CacheMode.live:
         return
     from easyvideor1.preprocess.engine import ensure_cached
-    from easyvideor1.preprocess.families import load_family
+    from easyvideor1.preprocess.families import family_of
     from easyvideor1.train.inputs import Inputs
     from easyvideor1.train.planning import leave_out_failures, samples_to_decode
 
-    family = load_family(config.model.path, trust_remote_code=config.model.trust_remote_code)
+    family = family_of(config.model)
     inputs = Inputs(config, family)
     sets = [
         (

@@ -265,19 +265,24 @@ def _facts(nodes: Sequence[str], placement: "Placement") -> list[NodeFacts]:
 
 def look_around(address: str) -> NodeFacts:
     """Facts of the node that this runs on."""
+    return NodeFacts(
+        address=address,
+        versions=installed_versions(),
+        available_bytes=available_memory(),
+        shared_bytes=shutil.disk_usage("/dev/shm").free,
+        gpu_pairs_without_peer_access=_pairs_without_peer_access(),
+    )
+
+
+def installed_versions() -> dict[str, str]:
+    """Versions of those of `PACKAGES` that are installed here."""
     versions = {}
     for package in PACKAGES:
         try:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return NodeFacts(
-        address=address,
-        versions=versions,
-        available_bytes=available_memory(),
-        shared_bytes=shutil.disk_usage("/dev/shm").free,
-        gpu_pairs_without_peer_access=_pairs_without_peer_access(),
-    )
+    return versions
 
 
 def available_memory() -> int:

@@ -63,16 +63,14 @@ class RankActor:
         """Load this rank's share of the model; after all have met."""
         import torch
 
-        from easyvideor1.preprocess.families import load_family
+        from easyvideor1.preprocess.families import family_of
         from easyvideor1.train.inputs import open_store
         from easyvideor1.train.learner import RankLearner
 
         # The same on every rank and in every run; a checkpoint restores what was reached.
         torch.manual_seed(config.seed)
         model = config.model
-        family = load_family(
-            model.path, trust_remote_code=model.trust_remote_code, template=model.template
-        )
+        family = family_of(config.model)
         self._config = config
         self._store = open_store(config, family, validation=False)
         self._learner = RankLearner(

@@ -42,12 +42,9 @@ def open_runtime(
     """
     with open_processes(config, folder.path / "logs") as processes:
         # Loaded here while the processes load theirs.
-        from easyvideor1.preprocess.families import load_family
+        from easyvideor1.preprocess.families import family_of
 
-        model = config.model
-        family = load_family(
-            model.path, trust_remote_code=model.trust_remote_code, template=model.template
-        )
+        family = family_of(config.model)
         with open_tracker(config, folder, start.position if start else None) as tracker:
             inputs = Inputs(config, family)
             runtime = assemble(config, folder, start, processes, tracker, inputs, train, validation)

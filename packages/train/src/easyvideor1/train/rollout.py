@@ -26,6 +26,7 @@ from easyvideor1.train.publishing import engine_backend
 
 if TYPE_CHECKING:
     from easyvideor1.evaluate.engine import Memory
+    from easyvideor1.evaluate.engine_request import EngineRequest
     from easyvideor1.evaluate.weight_buckets import WeightBucket
     from easyvideor1.preprocess.clip import Clip
     from easyvideor1.preprocess.store import ClipStore, LoadCounts
@@ -56,13 +57,11 @@ class EngineActor:
 
         fast_start.begin()
         from easyvideor1.evaluate.engine import Engine
-        from easyvideor1.preprocess.families import load_family
+        from easyvideor1.preprocess.families import family_of
         from easyvideor1.train.inputs import open_store
 
         model, rollout = config.model, config.rollout
-        family = load_family(
-            model.path, trust_remote_code=model.trust_remote_code, template=model.template
-        )
+        family = family_of(config.model)
         # Frames are loaded here, once per engine, however many GPUs it has.
         self._stores: dict[bool, ClipStore] = {
             validation: open_store(config, family, validation=validation)
@@ -93,40 +92,21 @@ class EngineActor:
             except UserError as error:
                 return Refusal(reason=str(error))
             for name in (request_id, f"{request_id}, again"):
+                request = _request(name, prompt, clips, settings)
                 try:
-                    return await self._ask(name, prompt, clips, settings)
+                    return (await self._engine.generate(request)).completions
                 except RequestRefusedError as error:
                     return Refusal(reason=str(error))
                 except RequestFailedError as error:
                     reason = str(error)
             return Refusal(reason=f"{reason}, twice")
 
-    async def _ask(
-        self, request_id: str, prompt: Prompt, clips: "list[Clip]", settings: SamplingSettings
-    ) -> list[Completion]:
-        from easyvideor1.evaluate.engine_request import EngineRequest
-
-        request = EngineRequest(
-            request_id=request_id,
-            prompt_token_ids=prompt.token_ids,
-            clips=clips,
-            settings=settings,
-        )
-        return (await self._engine.generate(request)).completions
-
     async def answer_logprobs(
         self, request_id: str, prompt: Prompt, answer: Sequence[int]
     ) -> list[float]:
         """Log-probs of the tokens of a given answer, see `Engine.answer_logprobs`."""
-        from easyvideor1.evaluate.engine_request import EngineRequest
-
         clips = await asyncio.to_thread(self._stores[False].load, prompt.sample)
-        request = EngineRequest(
-            request_id=request_id,
-            prompt_token_ids=prompt.token_ids,
-            clips=clips,
-            settings=SamplingSettings(),
-        )
+        request = _request(request_id, prompt, clips, SamplingSettings())
         return await self._engine.answer_logprobs(request, answer)
 
     async def load_counts(self) -> "LoadCounts":
@@ -184,6 +164,19 @@ class EngineActor:
     async def stop(self) -> None:
         """End the engine's own process."""
         await self._engine.stop()
+
+
+def _request(
+    request_id: str, prompt: Prompt, clips: "list[Clip]", settings: SamplingSettings
+) -> "EngineRequest":
+    from easyvideor1.evaluate.engine_request import EngineRequest
+
+    return EngineRequest(
+        request_id=request_id,
+        prompt_token_ids=prompt.token_ids,
+        clips=clips,
+        settings=settings,
+    )
 
 
 class RaySampler:

@@ -11,11 +11,19 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from easyvideor1.preprocess.config import ModelConfig
 from easyvideor1.preprocess.families.base import FamilyAdapter, PromptInputs
 from easyvideor1.preprocess.families.checks import ModelInputError
 from easyvideor1.schema.errors import UserError
 
-__all__ = ["FamilyAdapter", "ModelInputError", "PromptInputs", "check_family", "load_family"]
+__all__ = [
+    "FamilyAdapter",
+    "ModelInputError",
+    "PromptInputs",
+    "check_family",
+    "family_of",
+    "load_family",
+]
 
 _ADAPTERS = {
     "qwen2_vl": ("easyvideor1.preprocess.families.qwen2_vl", "Qwen2VLFamily"),
@@ -73,6 +81,13 @@ def load_family(
     module, name = _adapter_of(config.model_type, model_path)
     adapter: type[FamilyAdapter] = getattr(import_module(module), name)
     return adapter(model_path, config, trust_remote_code, template)
+
+
+def family_of(model: ModelConfig) -> FamilyAdapter:
+    """The adapter that a command's `model` group asks for; raises as `load_family`."""
+    return load_family(
+        model.path, trust_remote_code=model.trust_remote_code, template=model.template
+    )
 
 
 def _adapter_of(model_type: str | None, model_path: str) -> tuple[str, str]:

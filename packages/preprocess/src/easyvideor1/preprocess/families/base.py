@@ -230,6 +230,12 @@ class FamilyAdapter(ABC):
             ModelInputError: naming the sample and both numbers if placeholders and clips, sizes
                 and the family's factor, tokens and features, or times and frames disagree.
         """
+        self._checked_blocks(prompt_token_ids, clips, sample_id)
+
+    def _checked_blocks(
+        self, prompt_token_ids: Sequence[int], clips: Sequence["Clip"], sample_id: str
+    ) -> list[TokenBlock]:
+        """The expanded prompt, once `check_inputs` holds."""
         check_placeholders(prompt_token_ids, clips, self._placeholder_kinds, sample_id)
         check_sizes(clips, self.rules, sample_id)
         check_frame_times(clips, sample_id)
@@ -242,6 +248,7 @@ class FamilyAdapter(ABC):
             if clip.kind is MediaKind.video:
                 told_s, true_s = self.told_times_s(clip)
                 check_told_times(told_s, true_s, number, sample_id)
+        return blocks
 
     # Engine
 
@@ -295,8 +302,7 @@ class FamilyAdapter(ABC):
         """
         import torch
 
-        self.check_inputs(prompt_token_ids, clips, sample_id=sample_id)
-        blocks = self._expand(prompt_token_ids, clips)
+        blocks = self._checked_blocks(prompt_token_ids, clips, sample_id)
         kinds = [block.kind for block in blocks for _ in block.token_ids]
         patches = self._patches(clips)
         for kind, name in _PIXELS.items():

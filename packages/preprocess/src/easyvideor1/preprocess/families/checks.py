@@ -12,7 +12,7 @@ from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import MediaKind
 
 if TYPE_CHECKING:
-    from easyvideor1.preprocess.clip import Clip
+    from easyvideor1.preprocess.clip import Clip, ClipMetadata
 
 TIME_TOLERANCE_S = 0.05
 """A time told with one decimal is off by as much."""
@@ -67,10 +67,8 @@ def check_features(kind: MediaKind, num_tokens: int, num_features: int, sample_i
 
 
 def check_frame_times(clips: Sequence["Clip"], sample_id: str) -> None:
-    """A time for every frame: its index over the rate of the source, within `TIME_TOLERANCE_S`.
-
-    Key frames in the place of the chosen ones, and repaired sources such as those of a variable
-    rate, have times of their own.
+    """A time for every frame: its index over the rate of the source, within `TIME_TOLERANCE_S`;
+    any time where a clip `has_own_times`.
     """
     for number, clip in enumerate(clips, start=1):
         metadata = clip.metadata
@@ -80,7 +78,7 @@ def check_frame_times(clips: Sequence["Clip"], sample_id: str) -> None:
                 f"sample {sample_id!r}: medium {number} has {num_frames} frames but "
                 f"{len(metadata.timestamps_s)} times; cache it again"
             )
-        if metadata.snapped or metadata.repairs:
+        if has_own_times(metadata):
             continue
         for index, seconds in zip(metadata.frame_indices, metadata.timestamps_s, strict=True):
             if _apart(seconds, index / metadata.source_fps):
@@ -89,6 +87,13 @@ def check_frame_times(clips: Sequence["Clip"], sample_id: str) -> None:
                     f"{seconds:.3f} s, at {metadata.source_fps:g} frames a second it is at "
                     f"{index / metadata.source_fps:.3f} s; cache it again"
                 )
+
+
+def has_own_times(metadata: "ClipMetadata") -> bool:
+    """Whether frames are not where their numbers say: key frames stand in for the chosen ones, or
+    the source was repaired, as one of a variable rate is.
+    """
+    return metadata.snapped or bool(metadata.repairs)
 
 
 def check_told_times(

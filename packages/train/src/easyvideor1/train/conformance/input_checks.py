@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from easyvideor1.preprocess.families.checks import TIME_TOLERANCE_S, has_own_times
 from easyvideor1.schema.records import MediaKind, Sample
 from easyvideor1.train.conformance.report import Check, at_most, equal
 
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from easyvideor1.preprocess.clip import Clip
     from easyvideor1.preprocess.families.base import FamilyAdapter, PromptInputs
 
-MAX_TIME_ERROR_S = 0.05
-"""A time told to one decimal may differ by half of it."""
 FIELDS = ("pixel_values", "image_grid_thw", "pixel_values_videos", "video_grid_thw")
 
 
@@ -39,7 +38,7 @@ def check_inputs(
     videos = [clip for clip in clips if clip.kind is MediaKind.video]
     if videos:
         errors = [time_error_s(clip) for clip in videos]
-        checks.append(at_most(f"times, {sample.id}", max(errors), MAX_TIME_ERROR_S, unit="s"))
+        checks.append(at_most(f"times, {sample.id}", max(errors), TIME_TOLERANCE_S, unit="s"))
     return checks
 
 
@@ -146,12 +145,11 @@ def _positions_differ(inputs: "PromptInputs", theirs: torch.Tensor) -> list[str]
 
 
 def time_error_s(clip: "Clip") -> float:
-    """Largest distance between a frame's time and its number over the source's rate.
-
-    Of a source whose rate varies the numbers say nothing; its times are those of its container.
+    """Largest distance between a frame's time and its number over the source's rate; 0 for a clip
+    that has times of its own.
     """
     told = clip.metadata
-    if any("variable frame rate" in repair for repair in told.repairs):
+    if has_own_times(told):
         return 0.0
     return max(
         abs(time - index / told.source_fps)
