@@ -14,7 +14,8 @@ from easyvideor1.rewards import RewardConfig, instruction
 from easyvideor1.schema.budget import Budgets, FrameBudget
 from easyvideor1.schema.readers import read_samples
 from easyvideor1.schema.records import Sample
-from easyvideor1.train.config import AlgorithmConfig, LearnerConfig, OptimizerConfig
+from easyvideor1.train.algorithm_config import AlgorithmConfig
+from easyvideor1.train.config import LearnerConfig, OptimizerConfig
 from easyvideor1.train.inputs import Prompter
 from easyvideor1.train.interfaces import TrainExample
 from easyvideor1.train.learner import RankLearner
@@ -58,7 +59,7 @@ def learned(engine: LiveEngine, store: ClipStore, samples: list[Sample]) -> Rank
         TrainExample(
             prompt=prompter(sample),
             completion=chosen.completion,
-            advantage=1.0,
+            advantages=[1.0] * len(chosen.completion.token_ids),
         )
         for sample in samples
         if (chosen := reader.choose(sample, seed=0, step=0))

@@ -58,7 +58,8 @@ def learner_of(path: Path, clips: dict[str, list[Clip]], temperature: float = 1.
 
 
 def asked(prompt: Prompt, completion: Completion, advantage: float = 1.0) -> TrainExample:
-    return TrainExample(prompt=prompt, completion=completion, advantage=advantage)
+    advantages = [advantage] * len(completion.token_ids)
+    return TrainExample(prompt=prompt, completion=completion, advantages=advantages)
 
 
 def forward_inputs(

@@ -69,7 +69,7 @@ def share(family: FamilyAdapter, kind: str, rank: int) -> list[TrainExample]:
                 text="",
                 finish_reason="stop",
             ),
-            advantage=(1.0, -0.5)[i],
+            advantages=[(1.0, -0.5)[i]] * length,
         )
         for i, length in enumerate(ANSWER_LENGTHS)
     ]

@@ -31,7 +31,8 @@ from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.readers import read_samples
 from easyvideor1.schema.records import Sample
 from easyvideor1.train import cli
-from easyvideor1.train.config import AlgorithmConfig, LearnerConfig, RolloutConfig, TrainConfig
+from easyvideor1.train.algorithm_config import AlgorithmConfig
+from easyvideor1.train.config import LearnerConfig, RolloutConfig, TrainConfig
 from easyvideor1.train.inputs import Inputs, open_store
 from easyvideor1.train.interfaces import TrainExample
 from easyvideor1.train.learner import RankLearner
@@ -110,7 +111,11 @@ class Case:
             chosen = inputs.reader.choose(prompt.sample, seed=0, step=1)
             assert chosen is not None
             examples.append(
-                TrainExample(prompt=prompt, completion=chosen.completion, advantage=1.0)
+                TrainExample(
+                    prompt=prompt,
+                    completion=chosen.completion,
+                    advantages=[1.0] * len(chosen.completion.token_ids),
+                )
             )
         learned = learner.update(examples, "sft")
         assert learned["learner/grad_norm"] > 0

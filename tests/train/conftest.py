@@ -119,7 +119,7 @@ class TablePolicy:
             row = self.logits.setdefault(example.prompt.sample.id, np.zeros(len(ANSWERS)))
             one = np.eye(len(ANSWERS))[ANSWERS.index(example.completion.text)]
             gradient = one - self.probabilities(self.logits, example.prompt.sample.id)
-            row += self.lr * example.advantage * gradient / len(examples)
+            row += self.lr * example.advantages[0] * gradient / len(examples)
         return {"learner/loss": 0.0}
 
     def publish(self, sampler: Any) -> None:

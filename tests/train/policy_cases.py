@@ -13,7 +13,8 @@ from easyvideor1.preprocess.families import load_family
 from easyvideor1.preprocess.families.base import FamilyAdapter
 from easyvideor1.preprocess.families.tiny import build
 from easyvideor1.schema.records import Completion, Sample, Segment, Source
-from easyvideor1.train.config import AlgorithmConfig, LearnerConfig, OptimizerConfig
+from easyvideor1.train.algorithm_config import AlgorithmConfig
+from easyvideor1.train.config import LearnerConfig, OptimizerConfig
 from easyvideor1.train.interfaces import Objective, Prompt, TrainExample
 from easyvideor1.train.learner import RankLearner
 from easyvideor1.train.token_tree import ClipLoader
@@ -139,7 +140,7 @@ def example(
     return TrainExample(
         prompt=prompt_about(family, about, clips_for(family)[name]),
         completion=Completion(segments=(segment,), text="", finish_reason="stop", source=source),
-        advantage=advantage,
+        advantages=[advantage] * len(token_ids),
         token_weights=token_weights,
     )
 

@@ -3,11 +3,11 @@ import math
 import pytest
 
 from easyvideor1.train.advantages import ADVANTAGES, group_advantages
-from easyvideor1.train.config import AdvantageName, AlgorithmConfig
+from easyvideor1.train.algorithm_config import AdvantageConfig, AdvantageName
 
 
 def advantages(rewards: list[float], epsilon: float = 1e-6) -> list[float]:
-    return group_advantages(rewards, AlgorithmConfig(advantage_epsilon=epsilon))
+    return group_advantages(rewards, AdvantageConfig(epsilon=epsilon))
 
 
 def test_every_name_in_the_config_has_a_function():

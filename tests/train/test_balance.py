@@ -25,7 +25,7 @@ def group_of(
             completion=Completion(
                 segments=(Segment(token_ids=(0,) * length),), text="", finish_reason="stop"
             ),
-            advantage=0.0,
+            advantages=[],
         )
         for length in lengths
     ]

@@ -59,7 +59,11 @@ class Run:
     def step(self, number: int) -> None:
         groups = self.sampler.generate(self.prompts, [2] * len(self.prompts), step=number)
         examples = [
-            TrainExample(prompt=prompt, completion=completion, advantage=advantage)
+            TrainExample(
+                prompt=prompt,
+                completion=completion,
+                advantages=[advantage] * len(completion.token_ids),
+            )
             for prompt, group in zip(self.prompts, groups, strict=True)
             for completion, advantage in zip(group, (1.0, -1.0), strict=True)
         ]
@@ -101,7 +105,11 @@ def test_the_arrows_come_in_order_and_updates_in_a_row_are_one_turn(
     both.clear()
     groups = run.sampler.generate(run.prompts[:1], [2], step=1)
     examples = [
-        TrainExample(prompt=run.prompts[0], completion=completion, advantage=1.0)
+        TrainExample(
+            prompt=run.prompts[0],
+            completion=completion,
+            advantages=[1.0] * len(completion.token_ids),
+        )
         for completion in groups[0]
     ]
     run.learner.update(examples, "sft")

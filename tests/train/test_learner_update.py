@@ -78,7 +78,7 @@ def test_the_loss_is_the_mean_over_all_tokens_of_the_batch(learner, family):
     _, metrics = gradients_of(learner, examples)
     tokens = [len(one.completion.token_ids) for one in examples]
     # At a ratio of 1 the loss of a token is minus its advantage.
-    expected = -sum(one.advantage * n for one, n in zip(examples, tokens, strict=True)) / sum(
+    expected = -sum(one.advantages[0] * n for one, n in zip(examples, tokens, strict=True)) / sum(
         tokens
     )
     assert metrics["learner/loss"] == pytest.approx(expected)

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from easyvideor1.train.config import AlgorithmConfig, ObjectiveName
+from easyvideor1.train.algorithm_config import ObjectiveConfig, ObjectiveName
 from easyvideor1.train.kl import k3
 from easyvideor1.train.objectives import (
     OBJECTIVES,
@@ -79,9 +79,9 @@ def test_a_hopeless_disagreement_stays_finite():
 
 
 def test_the_config_gives_the_bounds():
-    config = AlgorithmConfig(clip_low=0.1, clip_high=0.5)
+    config = ObjectiveConfig(clip_low=0.1, clip_high=0.5)
     logprobs, old = tensor(0.0, 0.0), tensor(-1.0, 1.0)
-    loss = OBJECTIVES[config.objective](logprobs, old, tensor(1.0, -1.0), config).loss_T
+    loss = OBJECTIVES[config.name](logprobs, old, tensor(1.0, -1.0), config).loss_T
     assert loss.tolist() == pytest.approx([-1.5, 0.9])
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from easyvideor1.train.config import AdvantageName, AlgorithmConfig
+from easyvideor1.train.algorithm_config import AdvantageConfig, AdvantageName
 
 # Legend: G completions of one prompt.
 
@@ -35,7 +35,7 @@ def grpo(rewards_G: Tensor, *, epsilon: float) -> Tensor:
 ADVANTAGES: dict[AdvantageName, Callable[..., Tensor]] = {AdvantageName.grpo: grpo}
 
 
-def group_advantages(rewards: Sequence[float], config: AlgorithmConfig) -> list[float]:
+def group_advantages(rewards: Sequence[float], config: AdvantageConfig) -> list[float]:
     """The advantage of each completion of one group, by the estimator the config names."""
     rewards_G = torch.tensor(rewards, dtype=torch.float64)
-    return ADVANTAGES[config.advantage](rewards_G, epsilon=config.advantage_epsilon).tolist()
+    return ADVANTAGES[config.name](rewards_G, epsilon=config.epsilon).tolist()

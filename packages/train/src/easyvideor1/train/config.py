@@ -1,7 +1,7 @@
 """Schema and defaults of `evr-train`. Composed and checked before torch is imported.
 
-`LearnerConfig`, `OptimizerConfig` and `AlgorithmConfig` are what the learner reads, the rest is the
-loop's. Groups of the lower packages are imported from there.
+`LearnerConfig` and `OptimizerConfig` are what the learner reads, the rest is the loop's. The
+`algorithm` group is in `algorithm_config`, groups of the lower packages are imported from there.
 """
 
 from dataclasses import dataclass, field
@@ -20,18 +20,10 @@ from easyvideor1.preprocess.config import (
 from easyvideor1.rewards.config import RewardConfig
 from easyvideor1.schema.budget import Budgets
 from easyvideor1.schema.errors import UserError
+from easyvideor1.train.algorithm_config import AdvantageName, AlgorithmConfig
 
-
-class AdvantageName(StrEnum):
-    """How rewards of a group become advantages; the functions are in `advantages.ADVANTAGES`."""
-
-    grpo = "grpo"
-
-
-class ObjectiveName(StrEnum):
-    """How the policy loss uses advantages; the functions are in `objectives.OBJECTIVES`."""
-
-    clip = "clip"
+NEEDS_NO_GROUP = (AdvantageName.reinforce_pp, AdvantageName.remax)
+"""Estimators whose baseline is not the group."""
 
 
 class Schedule(StrEnum):
@@ -67,36 +59,6 @@ class FrozenPart(StrEnum):
     """What carries its features into the language model: the merger and DeepStack's mergers."""
     language = "language"
     """The language model with its embedding and head."""
-
-
-@dataclass(kw_only=True, slots=True)
-class AlgorithmConfig:
-    """The `algorithm` group: what is optimised. Defaults are GRPO with DAPO's clip bounds."""
-
-    name: str = "grpo"
-    """Of the recipe; it names the run's folder."""
-    advantage: AdvantageName = AdvantageName.grpo
-    objective: ObjectiveName = ObjectiveName.clip
-    clip_low: float = 0.2
-    """The probability ratio is held above 1 - clip_low where that would lower the loss further."""
-    clip_high: float = 0.28
-    """The probability ratio is held below 1 + clip_high."""
-    advantage_epsilon: float = 1e-6
-    """Added to a group's standard deviation before dividing."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.clip_low < 1:
-            raise UserError(
-                f"algorithm.clip_low must lie between 0 and 1, got {self.clip_low}; PPO uses 0.2"
-            )
-        if self.clip_high <= 0:
-            raise UserError(
-                f"algorithm.clip_high must be above 0, got {self.clip_high}; DAPO uses 0.28"
-            )
-        if self.advantage_epsilon <= 0:
-            raise UserError(
-                f"algorithm.advantage_epsilon must be above 0, got {self.advantage_epsilon}"
-            )
 
 
 @dataclass(kw_only=True, slots=True)
@@ -297,6 +259,7 @@ class RolloutConfig:
     def __post_init__(self) -> None:
         for name in (
             "batch_size",
+            "group_size",
             "max_new_tokens",
             "max_prompt_tokens",
             "engines",
@@ -304,11 +267,6 @@ class RolloutConfig:
         ):
             if getattr(self, name) < 1:
                 raise UserError(f"rollout.{name} must be at least 1, got {getattr(self, name)}")
-        if self.group_size < 2:
-            raise UserError(
-                "rollout.group_size must be at least 2, so that a group has a baseline, "
-                f"got {self.group_size}"
-            )
         if self.temperature <= 0:
             raise UserError(
                 f"rollout.temperature must be above 0, got {self.temperature}; greedy samples of a "
@@ -470,6 +428,25 @@ class TrainConfig:
             )
         if self.train.steps == 0 and self.train.warm_start.steps == 0:
             raise UserError("nothing to train: train.steps and train.warm_start.steps are both 0")
+        self._check_group_size()
+
+    def _check_group_size(self) -> None:
+        """A group is the baseline of its members, and must have spread."""
+        size, advantage = self.rollout.group_size, self.algorithm.advantage
+        if size == 1 and advantage.name not in NEEDS_NO_GROUP:
+            raise UserError(
+                f"algorithm.advantage.name={advantage.name} needs rollout.group_size of at least "
+                f"2, so that a group has a baseline, got {size}"
+            )
+        if size == 1 and self.algorithm.dynamic_sampling.enabled:
+            raise UserError(
+                "algorithm.dynamic_sampling.enabled=true needs rollout.group_size of at least 2: "
+                "a group of one has no spread and would always be drawn again"
+            )
+        if advantage.name is AdvantageName.pass_at_k and advantage.k > size:
+            raise UserError(
+                f"algorithm.advantage.k={advantage.k} is above rollout.group_size={size}"
+            )
 
 
 def register() -> None:

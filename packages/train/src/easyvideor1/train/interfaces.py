@@ -42,9 +42,22 @@ class TrainExample:
 
     prompt: Prompt
     completion: Completion
-    advantage: float
+    advantages: list[float]
+    """[L] advantage of each token of the completion; read where the loss counts it."""
     token_weights: list[float] | None = None
     """[L] weight of each token of the completion in the loss; None for 1 everywhere."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Experience:
+    """A prompt with its scored completions, and what else was asked about it."""
+
+    prompt: Prompt
+    group: Group
+    greedy: Score | None = None
+    """Of the greedy completion, where the advantage asks for it (`remax`)."""
+    control: tuple[Score, ...] = ()
+    """Of completions with the frames shuffled, where it asks for them (`t_grpo`)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

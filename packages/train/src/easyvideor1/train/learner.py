@@ -20,8 +20,9 @@ from torch.distributed.tensor import DTensor
 
 from easyvideor1.train import checkpoint, export
 from easyvideor1.train.activation_memory import ActivationMeter, peak_bytes, reset_peak
+from easyvideor1.train.algorithm_config import AlgorithmConfig
 from easyvideor1.train.balance import CostModel
-from easyvideor1.train.config import AlgorithmConfig, LearnerConfig, OptimizerConfig
+from easyvideor1.train.config import LearnerConfig, OptimizerConfig
 from easyvideor1.train.failures import at_samples
 from easyvideor1.train.freezing import frozen_prefixes
 from easyvideor1.train.interfaces import Objective, TrainExample
@@ -297,8 +298,8 @@ class RankLearner:
         known_T = ~sampler_T.isnan()
         # Unknown log-probs are those of the current weights: a ratio of exactly 1.
         old_T = torch.where(known_T, sampler_T, logprobs_T.detach())
-        loss = OBJECTIVES[self.algorithm.objective](
-            logprobs_T, old_T, batch.advantages, self.algorithm
+        loss = OBJECTIVES[self.algorithm.objective.name](
+            logprobs_T, old_T, batch.advantages, self.algorithm.objective
         )
         tally.add("ratio", weighted_sum(loss.ratio_T, batch.weights))
         tally.add("clip_low", weighted_sum(loss.clipped_low_T.float(), batch.weights))

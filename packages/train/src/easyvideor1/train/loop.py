@@ -43,12 +43,12 @@ def train(config: TrainConfig, runtime: Runtime) -> float | None:
                 TrainExample(
                     prompt=prompt,
                     completion=completion,
-                    advantage=advantage,
+                    advantages=[advantage] * len(completion.token_ids),
                 )
                 for prompt, group in zip(answered, groups, strict=True)
                 for completion, advantage in zip(
                     group.completions,
-                    group_advantages(group.rewards, config.algorithm),
+                    group_advantages(group.rewards, config.algorithm.advantage),
                     strict=True,
                 )
             ]

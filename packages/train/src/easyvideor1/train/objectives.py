@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from easyvideor1.train.config import AlgorithmConfig, ObjectiveName
+from easyvideor1.train.algorithm_config import ObjectiveConfig, ObjectiveName
 
 # Legend: T tokens, of all completions of a micro-batch, one after another.
 
@@ -58,14 +58,15 @@ def clipped_surrogate(
 
 
 def _clip(
-    logprobs_T: Tensor, old_logprobs_T: Tensor, advantages_T: Tensor, config: AlgorithmConfig
+    logprobs_T: Tensor, old_logprobs_T: Tensor, advantages_T: Tensor, config: ObjectiveConfig
 ) -> PolicyLoss:
+    assert config.clip_low is not None  # refused by the config
     return clipped_surrogate(
         logprobs_T, old_logprobs_T, advantages_T, low=config.clip_low, high=config.clip_high
     )
 
 
-OBJECTIVES: dict[ObjectiveName, Callable[[Tensor, Tensor, Tensor, AlgorithmConfig], PolicyLoss]] = {
+OBJECTIVES: dict[ObjectiveName, Callable[[Tensor, Tensor, Tensor, ObjectiveConfig], PolicyLoss]] = {
     ObjectiveName.clip: _clip
 }
 

@@ -63,7 +63,8 @@ class TreeSegment:
     """[L] weight of each token in the loss, where trainable."""
     sampler_logprobs: Tensor | None = None
     """[L] log-probs under the weights that sampled them, where known."""
-    advantage: float = 0.0
+    advantages: Tensor | None = None
+    """[L] advantage of each token, where trainable."""
     source: Source = Source.policy
     example: int | None = None
     """Which of the caller's examples it belongs to; None for a prompt."""
@@ -202,6 +203,9 @@ def _answer(
     completion = example.completion
     num_tokens = len(completion.token_ids)
     position_ids = torch.as_tensor(family.position_ids_after(root.position_ids, num_tokens))
+    if len(example.advantages) != num_tokens:
+        raise ValueError(f"{num_tokens} tokens but {len(example.advantages)} advantages")
+    advantages = torch.tensor(example.advantages, dtype=torch.float32)
     weights = torch.tensor(completion.loss_mask, dtype=torch.float32)
     if example.token_weights is not None:
         if len(example.token_weights) != num_tokens:
@@ -223,7 +227,7 @@ def _answer(
                 sampler_logprobs=None
                 if segment.logprobs is None
                 else torch.tensor(segment.logprobs, dtype=torch.float32),
-                advantage=example.advantage,
+                advantages=advantages[start:stop],
                 source=completion.source,
                 example=index,
             )
@@ -385,7 +389,7 @@ def _targets(branch: list[TreeSegment], row: int) -> Iterator[tuple[Tensor, ...]
                 torch.arange(start, start + count) - 1,
                 segment.token_ids,
                 torch.zeros(count) if segment.weights is None else segment.weights,
-                torch.full((count,), segment.advantage),
+                torch.zeros(count) if segment.advantages is None else segment.advantages,
                 unknown if segment.sampler_logprobs is None else segment.sampler_logprobs,
                 torch.full((count,), segment.source is Source.offline),
                 torch.full((count,), -1 if segment.example is None else segment.example),

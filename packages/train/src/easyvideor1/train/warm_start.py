@@ -48,7 +48,7 @@ def take_examples(
             TrainExample(
                 prompt=prompt,
                 completion=chosen.completion,
-                advantage=1.0,
+                advantages=[1.0] * len(chosen.completion.token_ids),
                 token_weights=[weight if inside else 1.0 for inside in chosen.in_answer],
             )
         )

@@ -69,7 +69,9 @@ class Policies:
 
 def example(prompt: Prompt, completion: Completion, advantage: float = 1.0) -> TrainExample:
     """A completion as the learner takes it."""
-    return TrainExample(prompt=prompt, completion=completion, advantage=advantage)
+    return TrainExample(
+        prompt=prompt, completion=completion, advantages=[advantage] * len(completion.token_ids)
+    )
 
 
 def largest_difference(one: Sequence[float], other: Sequence[float]) -> float:

@@ -1,0 +1,336 @@
+"""The `algorithm` group: what is optimised, as settings whose names are those of the papers.
+
+A recipe of `conf/algorithm/` sets them; `config.TrainConfig` checks them against the rest. The
+functions behind the names are in `advantages`, `objectives`, `aggregation`, `kl` and `correction`.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from easyvideor1.schema.errors import UserError
+
+
+class AdvantageName(StrEnum):
+    """How the rewards of a step become advantages."""
+
+    grpo = "grpo"
+    """Group mean and deviation."""
+    group_mean = "group_mean"
+    """Group mean alone: Dr.GRPO."""
+    rloo = "rloo"
+    """Mean of the other completions of the group."""
+    reinforce_pp = "reinforce_pp"
+    """Returns, whitened over all tokens of the step: REINFORCE++."""
+    reinforce_pp_baseline = "reinforce_pp_baseline"
+    """Group mean, then whitened over all tokens of the step."""
+    remax = "remax"
+    """Reward of the greedy answer."""
+    gdpo = "gdpo"
+    """Each part of the reward normalised by itself, then whitened over the step."""
+    ema_grpo = "ema_grpo"
+    """Group mean, and a moving deviation per task."""
+    t_grpo = "t_grpo"
+    """GRPO with a bonus where answers are better with the frames in order than shuffled."""
+    pass_at_k = "pass_at_k"
+    """The chance that one of k completions is right."""
+
+
+class Whitening(StrEnum):
+    """Over what a step's mean and deviation are taken."""
+
+    sequence = "sequence"
+    """Every completion counts once."""
+    token = "token"
+    """Every completion counts as often as it has tokens."""
+
+
+@dataclass(kw_only=True, slots=True)
+class AdvantageConfig:
+    """How rewards become advantages. Each option names the estimators that read it."""
+
+    name: AdvantageName = AdvantageName.grpo
+    epsilon: float = 1e-6
+    """Added to a deviation before dividing by it."""
+    discount: float = 1.0
+    """`reinforce_pp`: of the rewards of later tokens."""
+    keys: dict[str, float] = field(default_factory=lambda: {"accuracy": 1.0, "format": 1.0})
+    """`gdpo`: weight of each part of the reward; `kl` is the penalty of `kl.place=reward`."""
+    whiten: Whitening = Whitening.sequence
+    """`gdpo`: over what the sum of the parts is whitened."""
+    ema_decay: float = 0.99
+    """`ema_grpo`: share of the old moments that stays at each step."""
+    control_size: int | None = None
+    """`t_grpo`: completions per prompt with shuffled frames; null: half of rollout.group_size."""
+    control_factor: float = 0.8
+    """`t_grpo`: the bonus is given where the accuracy is at least so many times the control's."""
+    control_bonus: float = 0.3
+    """`t_grpo`: added to the reward of right answers."""
+    k: int = 4
+    """`pass_at_k`: completions of which one must be right."""
+
+    def __post_init__(self) -> None:
+        where = "algorithm.advantage"
+        if self.epsilon <= 0:
+            raise UserError(f"{where}.epsilon must be above 0, got {self.epsilon}")
+        if not 0 < self.discount <= 1 or not 0 <= self.ema_decay < 1:
+            raise UserError(
+                f"{where} needs 0 < discount <= 1 and 0 <= ema_decay < 1, got "
+                f"discount={self.discount} and ema_decay={self.ema_decay}"
+            )
+        if not self.keys or not any(self.keys.values()):
+            raise UserError(
+                f"{where}.keys needs at least one part with a weight, got {dict(self.keys)}"
+            )
+        if self.k < 1 or (self.control_size is not None and self.control_size < 1):
+            raise UserError(
+                f"{where} needs k and control_size of at least 1, got k={self.k} and "
+                f"control_size={self.control_size}"
+            )
+        if self.control_factor < 0 or self.control_bonus < 0:
+            raise UserError(
+                f"{where} needs control_factor and control_bonus of at least 0, got "
+                f"{self.control_factor} and {self.control_bonus}"
+            )
+
+
+class ObjectiveName(StrEnum):
+    """How the policy loss of a token uses its advantage."""
+
+    clip = "clip"
+    """PPO's clipped surrogate, with separate bounds as in DAPO."""
+    gspo = "gspo"
+    """Clipped ratio of whole sequences, normalised by their length."""
+    gspo_token = "gspo_token"
+    """GSPO's ratio with gradients per token."""
+    cispo = "cispo"
+    """Clipped importance weight, without gradient, times log pi."""
+    sapo = "sapo"
+    """A smooth gate in place of the clip."""
+
+
+@dataclass(kw_only=True, slots=True)
+class ObjectiveConfig:
+    """The loss of a token. Each option names the objectives that read it."""
+
+    name: ObjectiveName = ObjectiveName.clip
+    clip_low: float | None = 0.2
+    """The ratio is held above 1 - clip_low; null: no lower bound, which `cispo` may have."""
+    clip_high: float = 0.2
+    """The ratio is held below 1 + clip_high."""
+    dual_clip: float | None = None
+    """`clip`: where the advantage is negative, the loss is at most so many times its size."""
+    gate_positive: float = 1.0
+    """`sapo`: steepness of the gate where the advantage is positive."""
+    gate_negative: float = 1.05
+    """`sapo`: steepness of the gate elsewhere."""
+
+    def __post_init__(self) -> None:
+        where, name = "algorithm.objective", self.name
+        if self.clip_low is not None and not 0 < self.clip_low < 1:
+            raise UserError(f"{where}.clip_low must lie between 0 and 1, got {self.clip_low}")
+        if self.clip_low is None and name is not ObjectiveName.cispo:
+            raise UserError(f"{where}.clip_low=null is for {where}.name=cispo, not for {name}")
+        if self.clip_high <= 0:
+            raise UserError(f"{where}.clip_high must be above 0, got {self.clip_high}")
+        if self.dual_clip is not None:
+            if name is not ObjectiveName.clip:
+                raise UserError(
+                    f"{where}.dual_clip is for {where}.name=clip; {name} has none, set it to null"
+                )
+            if self.dual_clip <= 1:
+                raise UserError(
+                    f"{where}.dual_clip must be above 1 (3 is usual), got {self.dual_clip}"
+                )
+        if self.gate_positive <= 0 or self.gate_negative <= 0:
+            raise UserError(
+                f"{where} needs gate_positive and gate_negative above 0, got "
+                f"{self.gate_positive} and {self.gate_negative}"
+            )
+
+
+class Aggregation(StrEnum):
+    """How the losses of tokens become one. Always over all micro-batches of all ranks."""
+
+    token_mean = "token_mean"
+    """Every token counts the same: DAPO."""
+    sequence_mean = "sequence_mean"
+    """Mean over completions of the mean over their tokens: GRPO, GSPO."""
+    constant = "constant"
+    """Mean over completions of the sum over their tokens divided by a constant: Dr.GRPO."""
+
+
+class KlPlace(StrEnum):
+    """Where the divergence from the reference policy enters."""
+
+    none = "none"
+    loss = "loss"
+    reward = "reward"
+
+
+class KlEstimator(StrEnum):
+    """How the divergence is estimated at a token; d is log pi - log pi_ref of the token."""
+
+    k1 = "k1"
+    """d"""
+    k2 = "k2"
+    """d^2 / 2"""
+    k3 = "k3"
+    """exp(-d) - 1 + d"""
+    abs = "abs"
+    """|d|"""
+    full = "full"
+    """The divergence itself, over the vocabulary."""
+
+
+class KlController(StrEnum):
+    """How the coefficient changes from step to step."""
+
+    fixed = "fixed"
+    adaptive = "adaptive"
+    """Raised where the divergence is above its target, lowered where it is below."""
+
+
+@dataclass(kw_only=True, slots=True)
+class KlConfig:
+    """Divergence from the reference policy: the weights that reinforcement learning began with."""
+
+    place: KlPlace = KlPlace.none
+    """Anything but `none` keeps a second copy of the model."""
+    estimator: KlEstimator = KlEstimator.k3
+    coefficient: float = 0.04
+    """What the divergence is multiplied by; of the first step, where it is adaptive."""
+    controller: KlController = KlController.fixed
+    target: float = 0.1
+    """`adaptive`: divergence per token, in nats."""
+    horizon: int = 10_000
+    """`adaptive`: completions within which the coefficient follows."""
+
+    def __post_init__(self) -> None:
+        if self.coefficient <= 0 or self.target <= 0 or self.horizon < 1:
+            raise UserError(
+                "algorithm.kl needs coefficient and target above 0 and a horizon of at least 1, "
+                f"got coefficient={self.coefficient} target={self.target} horizon={self.horizon}; "
+                "algorithm.kl.place=none does without"
+            )
+
+
+class Level(StrEnum):
+    """What a correction looks at."""
+
+    none = "none"
+    token = "token"
+    sequence = "sequence"
+
+
+@dataclass(kw_only=True, slots=True)
+class CorrectionConfig:
+    """Rollout correction: what the engine's probabilities differ by from the learner's.
+
+    The ratio is that of the learner's probability of what was sampled, under the weights that
+    sampled it, to the engine's. Completions without the engine's log-probs are not corrected.
+    """
+
+    weight: Level = Level.none
+    """Multiply the loss by the ratio, held below `weight_cap`: of each token, or of each completion
+    as a whole (truncated importance sampling)."""
+    weight_cap: float = 2.0
+    reject: Level = Level.none
+    """Leave out tokens whose ratio, or completions whose geometric mean ratio per token, lies
+    outside `reject_low` to `reject_high`."""
+    reject_low: float = 0.5
+    reject_high: float = 5.0
+
+    def __post_init__(self) -> None:
+        if self.weight_cap < 1:
+            raise UserError(
+                "algorithm.correction.weight_cap must be at least 1, so that equal probabilities "
+                f"stay as they are, got {self.weight_cap}"
+            )
+        if not 0 <= self.reject_low < 1 < self.reject_high:
+            raise UserError(
+                "algorithm.correction needs 0 <= reject_low < 1 < reject_high, so that equal "
+                f"probabilities are kept, got {self.reject_low} and {self.reject_high}"
+            )
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is corrected."""
+        return self.weight is not Level.none or self.reject is not Level.none
+
+
+@dataclass(kw_only=True, slots=True)
+class DynamicSamplingConfig:
+    """DAPO's dynamic sampling: prompts whose group teaches nothing are replaced by further ones."""
+
+    enabled: bool = False
+    key: str = "accuracy"
+    """The part of the reward that must differ within a group."""
+    max_draws: int = 10
+    """Rollouts for one step; the run ends where they do not fill a batch."""
+
+    def __post_init__(self) -> None:
+        if self.max_draws < 1:
+            raise UserError(
+                f"algorithm.dynamic_sampling.max_draws must be at least 1, got {self.max_draws}"
+            )
+
+
+@dataclass(kw_only=True, slots=True)
+class AlgorithmConfig:
+    """The `algorithm` group: what is optimised. Choose a recipe, then change single settings."""
+
+    name: str = "grpo"
+    """Of the recipe; it names the run's folder."""
+    advantage: AdvantageConfig = field(default_factory=AdvantageConfig)
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    aggregation: Aggregation = Aggregation.sequence_mean
+    constant_length: int | None = None
+    """`constant`: what the sum over a completion is divided by; null: rollout.max_new_tokens."""
+    kl: KlConfig = field(default_factory=KlConfig)
+    entropy_bonus: float = 0.0
+    """What the entropy of each token's distribution is multiplied by before it lowers the loss."""
+    correction: CorrectionConfig = field(default_factory=CorrectionConfig)
+    dynamic_sampling: DynamicSamplingConfig = field(default_factory=DynamicSamplingConfig)
+
+    def __post_init__(self) -> None:
+        if self.constant_length is not None and self.constant_length < 1:
+            raise UserError(
+                f"algorithm.constant_length must be at least 1 or null, got {self.constant_length}"
+            )
+        if self.entropy_bonus < 0:
+            raise UserError(
+                f"algorithm.entropy_bonus must not be negative, got {self.entropy_bonus}"
+            )
+        self._check_objective()
+        self._check_advantage()
+
+    def _check_objective(self) -> None:
+        name = self.objective.name
+        if name is ObjectiveName.gspo and self.aggregation is not Aggregation.sequence_mean:
+            raise UserError(
+                f"algorithm.objective.name=gspo has one loss per completion and needs "
+                f"algorithm.aggregation=sequence_mean, got {self.aggregation}; gspo_token takes any"
+            )
+
+    def _check_advantage(self) -> None:
+        advantage = self.advantage
+        in_reward = self.kl.place is KlPlace.reward
+        has_key = "kl" in advantage.keys
+        if advantage.name is AdvantageName.gdpo and in_reward and not has_key:
+            raise UserError(
+                "algorithm.kl.place=reward does not reach algorithm.advantage.name=gdpo, which "
+                "normalises the parts of the reward one by one; name it as one, e.g. "
+                "+algorithm.advantage.keys.kl=1, or set algorithm.kl.place=loss"
+            )
+        if advantage.name is AdvantageName.gdpo and has_key and not in_reward:
+            raise UserError(
+                f"algorithm.advantage.keys.kl needs algorithm.kl.place=reward, got {self.kl.place}"
+            )
+        varies = advantage.name is AdvantageName.reinforce_pp and (
+            in_reward or advantage.discount < 1
+        )
+        if varies and self.objective.name is ObjectiveName.gspo:
+            raise UserError(
+                "algorithm.objective.name=gspo needs one advantage per completion; reinforce_pp "
+                "with a KL in the reward or a discount has one per token: take gspo_token"
+            )
