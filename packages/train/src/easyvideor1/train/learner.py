@@ -299,7 +299,12 @@ class RankLearner:
         # Unknown log-probs are those of the current weights: a ratio of exactly 1.
         old_T = torch.where(known_T, sampler_T, logprobs_T.detach())
         loss = OBJECTIVES[self.algorithm.objective.name](
-            logprobs_T, old_T, batch.advantages, self.algorithm.objective
+            logprobs_T,
+            old_T,
+            batch.advantages,
+            batch.examples,
+            batch.weights,
+            self.algorithm.objective,
         )
         tally.add("ratio", weighted_sum(loss.ratio_T, batch.weights))
         tally.add("clip_low", weighted_sum(loss.clipped_low_T.float(), batch.weights))
@@ -308,7 +313,7 @@ class RankLearner:
             sampled_T = known_T & ~batch.is_offline & (batch.weights > 0)
             ours_T, theirs_T = logprobs_T.detach()[sampled_T], sampler_T[sampled_T]
             tally.add("sampled_tokens", sampled_T.sum())
-            tally.add("mismatch_kl", k3(ours_T, theirs_T).sum())
+            tally.add("mismatch_kl", k3(theirs_T, ours_T).sum())
             tally.add_max("mismatch_max", (ours_T - theirs_T).abs())
         return loss.loss_T
 
