@@ -53,6 +53,7 @@ perf: $(STAMP) ## Measure the claims in perf/ and refresh docs/performance.md
 
 docs: $(STAMP) ## Refresh the generated pages in docs/
 	@$(IN_VENV) python -m tools.config_reference
+	@$(IN_VENV) python -m tools.benchmark_pages
 
 gpu-check: $(STAMP) ## Is the whole line right on this GPU machine? Under 20 minutes, one JSON
 	@$(IN_VENV) python -m tools.gpu_check

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from easyvideor1.evaluate import metrics
-from easyvideor1.evaluate.config import Metric
-from easyvideor1.evaluate.metrics import Outcome
+from easyvideor1.evaluate.aggregates import temporal_grounding
+from easyvideor1.evaluate.benchmark_config import Metric
+from easyvideor1.evaluate.outcome import Outcome
 from easyvideor1.evaluate.scoring import score_predictions
 from easyvideor1.rewards import RewardConfig
 from easyvideor1.schema.records import (
@@ -108,7 +109,7 @@ def test_grounding_metrics_are_those_of_the_formula() -> None:
         text = "no idea" if guess is None else f"<answer>{json.dumps({'time': guess})}</answer>"
         answers.append(prediction(f"{number}", text))
         pairs.append((gold, guess))
-    found = metrics.temporal_grounding(outcomes(samples, answers))
+    found = temporal_grounding(outcomes(samples, answers))
     expected = grounding_by_hand(pairs)
     assert found.keys() == expected.keys()
     assert all(math.isclose(found[name], expected[name], abs_tol=1e-9) for name in expected)
@@ -117,7 +118,7 @@ def test_grounding_metrics_are_those_of_the_formula() -> None:
 def test_an_iou_of_exactly_the_threshold_is_a_hit() -> None:
     samples = [sample("a", {"time": [0, 10]}, ProblemType.temporal_grounding)]
     answer = [prediction("a", '<answer>{"time": [0, 5]}</answer>')]
-    found = metrics.temporal_grounding(outcomes(samples, answer))
+    found = temporal_grounding(outcomes(samples, answer))
     assert found == {"R@1 IoU=0.3": 1.0, "R@1 IoU=0.5": 1.0, "R@1 IoU=0.7": 0.0, "mIoU": 0.5}
 
 

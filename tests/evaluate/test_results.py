@@ -123,7 +123,7 @@ def test_scoring_what_was_never_answered_names_the_difference(
     [
         ("benchmarks.toybox.budget.video.fps=1.0", "answers.frames.budget.video.fps"),
         ("benchmarks.toybox.budget.video.max_frames=8", "answers.frames.budget.video.max_frames"),
-        ("benchmarks.toybox.prompt='Look: {question}'", "answers.prompt.template"),
+        ("benchmarks.toybox.prompt.text='Look: {question}'", "answers.prompt.text"),
         ("+model.template.enable_thinking=false", "answers.prompt.chat_template.enable_thinking"),
         ("benchmarks.toybox.generation.max_new_tokens=7", "answers.generation.max_new_tokens"),
         ("benchmarks.toybox.repeats=2", "answers.repeats"),
@@ -131,6 +131,7 @@ def test_scoring_what_was_never_answered_names_the_difference(
         ("engine.dtype=float16", "answers.engine.dtype"),
         ("decode.decoder=pyav", "answers.frames.decoders.pyav"),
         ("benchmarks.toybox.metric=temporal_grounding", "scoring.metric"),
+        ("benchmarks.toybox.extractor.rule=polished", "scoring.extractor.rule"),
     ],
 )
 def test_what_changes_a_number_changes_the_fingerprint(

@@ -3,6 +3,16 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from easyvideor1.evaluate.benchmark_config import (
+    AboutConfig,
+    ExtractorConfig,
+    LayoutConfig,
+    Loader,
+    Metric,
+    PromptConfig,
+    PublishedScore,
+    SubtitleConfig,
+)
 from easyvideor1.preprocess.config import (
     CacheConfig,
     DataConfig,
@@ -106,36 +116,6 @@ class SamplingSettings:
             )
 
 
-class Loader(StrEnum):
-    """Layout of a benchmark's files; the functions are in `benchmarks.LOADERS`."""
-
-    samples = "samples"
-    """Any format that `easyvideor1.schema` reads."""
-    video_mme = "video_mme"
-    charades_sta = "charades_sta"
-
-
-class Metric(StrEnum):
-    """What a benchmark reports; the functions are in `metrics.METRICS`."""
-
-    accuracy = "accuracy"
-    temporal_grounding = "temporal_grounding"
-    """R@1 at IoU 0.3, 0.5, 0.7 and mean IoU."""
-
-
-@dataclass(kw_only=True, slots=True)
-class PublishedScore:
-    """A score from elsewhere, shown beside ours."""
-
-    model: str
-    value: float
-    """Per cent."""
-    metric: str
-    """A name in the benchmark's official metrics."""
-    source: str
-    """Where it was read."""
-
-
 def _greedy() -> SamplingSettings:
     return SamplingSettings(temperature=0.0)
 
@@ -152,11 +132,14 @@ class BenchmarkConfig:
     max_samples: int | None = None
     """Evaluate so many, spread evenly over the benchmark; None: all."""
     budget: Budgets = field(default_factory=Budgets)
-    prompt: str | None = None
-    """Official text with `{question}` and `{options}`; None: problem, options, our instruction."""
+    about: AboutConfig = field(default_factory=AboutConfig)
+    layout: LayoutConfig = field(default_factory=LayoutConfig)
+    subtitles: SubtitleConfig = field(default_factory=SubtitleConfig)
+    prompt: PromptConfig = field(default_factory=PromptConfig)
     generation: SamplingSettings = field(default_factory=_greedy)
     repeats: int = 1
     """Answers per question; each counts as one."""
+    extractor: ExtractorConfig = field(default_factory=ExtractorConfig)
     metric: Metric = Metric.accuracy
     group_by: list[str] = field(default_factory=list)
     """Fields of the samples to break the score down by: `category`, `source` or one in `extra`."""
@@ -172,8 +155,6 @@ class BenchmarkConfig:
             )
         if self.repeats < 1:
             raise UserError(f"a benchmark's repeats must be at least 1, got {self.repeats}")
-        if self.prompt is not None and "{question}" not in self.prompt:
-            raise UserError(f"a benchmark's prompt must hold {{question}}, got {self.prompt!r}")
 
 
 @dataclass(kw_only=True, slots=True)

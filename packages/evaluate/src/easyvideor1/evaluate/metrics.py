@@ -1,4 +1,4 @@
-"""From scored answers to a benchmark's numbers: pure functions, with a fixed denominator.
+"""What a summary says about scored answers: official numbers, breakdowns, interval, chance.
 
 A question that could not be loaded or answered is wrong and stays in every count. The confidence
 interval treats the questions about one video as one observation, since they rise and fall together.
@@ -6,16 +6,17 @@ interval treats the questions about one video as one observation, since they ris
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
-from easyvideor1.evaluate.config import Metric
+from easyvideor1.evaluate.aggregates import METRICS, by_field, group_metric, mean_accuracy
+from easyvideor1.evaluate.benchmark_config import Metric
+from easyvideor1.evaluate.outcome import Outcome
 from easyvideor1.rewards import render_gold, reward
-from easyvideor1.schema.records import Prediction, PredictionStatus, ProblemType, Sample, Score
+from easyvideor1.schema.records import PredictionStatus, ProblemType, Sample
 
-IOU_THRESHOLDS = (0.3, 0.5, 0.7)
 MAX_CONSTANT_ANSWERS = 20
+"""Most frequent gold answers tried as the constant one; each costs a pass over the questions."""
 NO_CHANCE = frozenset(
     {
         ProblemType.open_ended,
@@ -27,71 +28,15 @@ NO_CHANCE = frozenset(
     }
 )
 """Types whose questions have an answer of their own each, which takes long to compare."""
-"""Most frequent gold answers tried as the constant one; each costs a pass over the questions."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
-    """What became of one question, one repeat of it."""
-
-    sample: Sample
-    prediction: Prediction | None
-    """None where nothing is stored."""
-    score: Score | None
-    """None where there is no text to score."""
-
-    @property
-    def accuracy(self) -> float:
-        """0 to 1; 0 for whatever went wrong before an answer."""
-        return self.score.parts["accuracy"] if self.score else 0.0
-
-    @property
-    def status(self) -> str:
-        """`ok`, `truncated`, `load_failed`, `refused`, `generate_failed` or `missing`."""
-        return self.prediction.status.value if self.prediction else "missing"
-
-
-def accuracy(outcomes: Sequence[Outcome]) -> dict[str, float]:
-    """Mean accuracy over all questions."""
-    return {"accuracy": _mean([outcome.accuracy for outcome in outcomes])}
-
-
-def temporal_grounding(outcomes: Sequence[Outcome]) -> dict[str, float]:
-    """R@1 at IoU 0.3, 0.5 and 0.7 (at or above), and mean IoU; one interval per question.
-
-    Source: Gao et al., TALL, arXiv 1705.02101 for R@1; mIoU as Qwen2.5-VL reports it.
-    """
-    ious = [outcome.accuracy for outcome in outcomes]
-    recalls = {
-        f"R@1 IoU={threshold}": _mean([float(iou >= threshold) for iou in ious])
-        for threshold in IOU_THRESHOLDS
-    }
-    return recalls | {"mIoU": _mean(ious)}
-
-
-METRICS: dict[Metric, Callable[[Sequence[Outcome]], dict[str, float]]] = {
-    Metric.accuracy: accuracy,
-    Metric.temporal_grounding: temporal_grounding,
-}
 
 
 def breakdown(outcomes: Sequence[Outcome], metric: Metric, field: str) -> dict[str, dict[str, Any]]:
     """The metric for each value of a field, with the number of questions; sorted by value."""
-    parts: dict[str, list[Outcome]] = defaultdict(list)
-    for outcome in outcomes:
-        parts[_field(outcome.sample, field)].append(outcome)
+    measure = group_metric(metric)
     return {
-        value: {"questions": len(parts[value]), **METRICS[metric](parts[value])}
-        for value in sorted(parts)
+        value: {"questions": len(part), **measure(part)}
+        for value, part in by_field(outcomes, field).items()
     }
-
-
-def _field(sample: Sample, field: str) -> str:
-    if field == "problem_type":
-        return sample.problem_type.value
-    if field in ("category", "source"):
-        return getattr(sample, field) or "-"
-    return str(sample.extra.get(field, "-"))
 
 
 def interval_95(outcomes: Sequence[Outcome]) -> tuple[float, float] | None:
@@ -107,10 +52,10 @@ def interval_95(outcomes: Sequence[Outcome]) -> tuple[float, float] | None:
     count, groups = len(outcomes), len(clusters)
     if groups < 2:
         return None
-    mean = _mean([outcome.accuracy for outcome in outcomes])
-    squares = sum(sum(x - mean for x in values) ** 2 for values in clusters.values())
+    average = mean_accuracy(outcomes)
+    squares = sum(sum(x - average for x in values) ** 2 for values in clusters.values())
     error = math.sqrt(squares * groups / (groups - 1)) / count
-    return max(0.0, mean - 1.96 * error), min(1.0, mean + 1.96 * error)
+    return max(0.0, average - 1.96 * error), min(1.0, average + 1.96 * error)
 
 
 def _video(sample: Sample) -> str:
@@ -154,21 +99,26 @@ def summarize(
         o for o in outcomes if o.status in (PredictionStatus.ok, PredictionStatus.truncated)
     ]
     statuses = Counter(outcome.status for outcome in outcomes)
-    scored = Counter(outcome.score.status.value for outcome in outcomes if outcome.score)
+    strictly = [outcome.strictly() for outcome in outcomes]
     return {
         "official": METRICS[metric](outcomes),
-        "accuracy": _mean([outcome.accuracy for outcome in outcomes]),
+        "strict": METRICS[metric](strictly),
+        "accuracy": mean_accuracy(outcomes),
         "accuracy_interval_95": interval_95(outcomes),
+        "strict_accuracy": mean_accuracy(strictly),
+        "strict_accuracy_interval_95": interval_95(strictly),
         "chance": sum(row["chance"] * row["questions"] for row in by_type.values()) / len(outcomes),
         "questions": len(outcomes),
         "videos": len({_video(sample) for sample in samples}),
         "coverage": len(answered) / len(outcomes),
         "statuses": dict(sorted(statuses.items())),
-        "score_statuses": dict(sorted(scored.items())),
+        "score_statuses": _score_statuses(outcomes),
+        "strict_score_statuses": _score_statuses(strictly),
         "by_type": by_type,
         "by": {field: breakdown(outcomes, metric, field) for field in group_by},
     }
 
 
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
+def _score_statuses(outcomes: Sequence[Outcome]) -> dict[str, int]:
+    scored = Counter(outcome.score.status.value for outcome in outcomes if outcome.score)
+    return dict(sorted(scored.items()))

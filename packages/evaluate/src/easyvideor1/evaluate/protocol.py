@@ -8,13 +8,16 @@ per fingerprint; answers are taken over between two protocols that differ in sco
 import hashlib
 import importlib.metadata
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
-from easyvideor1.evaluate import metrics
+from easyvideor1.evaluate import aggregates
+from easyvideor1.evaluate.aggregates import field_values
+from easyvideor1.evaluate.benchmark_config import PromptConfig
 from easyvideor1.evaluate.benchmarks import data_revision
 from easyvideor1.evaluate.config import BenchmarkConfig, EngineConfig, EvaluateConfig
 from easyvideor1.preprocess.decode import DECODE_VERSION
@@ -26,6 +29,7 @@ from easyvideor1.rewards import RewardConfig, instruction
 from easyvideor1.rewards.registry import installed_tasks
 from easyvideor1.rewards.scoring import DEFAULT, scoring_settings
 from easyvideor1.schema import environment
+from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import Sample
 
 Protocol = dict[str, Any]
@@ -49,10 +53,11 @@ def describe(
         "benchmark": name,
         "data": {"questions": len(samples), "revision": data_revision(samples)},
         "prompt": {
-            "template": benchmark.prompt,
+            **asdict(benchmark.prompt),
+            "subtitles": asdict(benchmark.subtitles),
             "chat_template": config.model.template,
             "revision": _digest(
-                prompt_parts(sample, benchmark.prompt, config.reward) for sample in samples
+                prompt_parts(sample, benchmark, config.reward) for sample in samples
             ),
         },
         "frames": {
@@ -70,10 +75,12 @@ def describe(
     }
     scoring = {
         "metric": benchmark.metric.value,
+        "extractor": _extractor(benchmark),
         "rewards_code": _code_version("easyvideor1.rewards"),
         "rewards_plugins": installed_tasks(),
         "rewards": scoring_settings(config.reward),
-        "metrics_code": _digest([Path(metrics.__file__).read_text(encoding="utf-8")]),
+        "metrics_code": _digest([Path(aggregates.__file__).read_text(encoding="utf-8")]),
+        "official_code": _code_version("easyvideor1.evaluate.official"),
     }
     return {"answers": answers, "scoring": scoring}
 
@@ -95,20 +102,61 @@ def differences(ours: Protocol, theirs: Protocol, prefix: str = "") -> list[str]
     return names
 
 
+def _extractor(benchmark: BenchmarkConfig) -> dict[str, Any]:
+    settings = asdict(benchmark.extractor)
+    del settings["source"]
+    return settings
+
+
 def prompt_parts(
-    sample: Sample, template: str | None, reward: RewardConfig = DEFAULT
+    sample: Sample, benchmark: BenchmarkConfig, reward: RewardConfig = DEFAULT
 ) -> tuple[Sample, str]:
     """What the model is asked: the sample as it is shown, and the instruction after it.
 
-    With an official template the whole text is the problem; else the sample stays as it is and the
+    With an official text the whole of it is the problem; else the sample stays as it is and the
     instruction is that of its problem type.
+
+    Raises:
+        UserError: `prompt.texts` has none for this question.
     """
+    config = benchmark.prompt
+    template = _template(sample, config)
     if template is None:
         return sample, instruction(sample, reward)
     lettered = zip(ascii_uppercase, sample.options, strict=False)
-    options = "\n".join(f"{letter}. {option}" for letter, option in lettered)
-    text = template.replace("{options}", options).replace("{question}", sample.problem)
+    options = config.separator.join(
+        config.option.format(letter=letter, text=text) for letter, text in lettered
+    )
+    given = {"question": sample.problem, "options": options}
+    if benchmark.subtitles.folder is not None:
+        template = benchmark.subtitles.header + template
+    text = FIELD.sub(lambda match: _filled(match[1], given, sample), template)
     return replace(sample, problem=text.strip(), options=()), ""
+
+
+FIELD = re.compile(r"\{(\w+)\}")
+
+
+def _template(sample: Sample, config: PromptConfig) -> str | None:
+    if not config.by:
+        return config.text
+    (value, *_) = field_values(sample, config.by)
+    template = config.texts.get(value, config.text)
+    if template is None:
+        known = ", ".join(config.texts)
+        raise UserError(
+            f"sample {sample.id}: prompt.texts has no text for {config.by}={value!r}, only for "
+            f"{known}"
+        )
+    return template
+
+
+def _filled(name: str, given: dict[str, str], sample: Sample) -> str:
+    if name in given:
+        return given[name]
+    if name not in sample.extra:
+        raise UserError(f"sample {sample.id}: the prompt shows {{{name}}}, which it does not have")
+    return str(sample.extra[name])
 
 
 def model_identity(model_path: str) -> str:

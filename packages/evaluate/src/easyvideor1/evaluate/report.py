@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from easyvideor1.evaluate.config import ReportConfig
-from easyvideor1.evaluate.metrics import Outcome
+from easyvideor1.evaluate.config import BenchmarkConfig, ReportConfig
+from easyvideor1.evaluate.outcome import Outcome
 from easyvideor1.evaluate.protocol import prompt_parts
 from easyvideor1.rewards import RewardConfig
 from easyvideor1.schema.errors import UserError
@@ -39,8 +39,8 @@ class Section:
     outcomes: list[Outcome]
     load: "Callable[[Sample], list[Clip]]"
     """The clips of a sample as the engine got them, blanked in a blind run."""
-    prompt: str | None = None
-    """The benchmark's official prompt, if it has one."""
+    benchmark: BenchmarkConfig = field(default_factory=BenchmarkConfig)
+    """Its official words."""
     reward: RewardConfig = field(default_factory=RewardConfig)
     """Settings of the instructions."""
 
@@ -106,8 +106,8 @@ def write_report(path: Path, sections: Sequence[Section], config: ReportConfig) 
     path.write_text(page, encoding="utf-8")
 
 
-def _percent(value: float) -> str:
-    return f"{100 * value:.1f}"
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f}"
 
 
 def _chosen(outcomes: Sequence[Outcome], config: ReportConfig) -> list[Outcome]:
@@ -120,7 +120,7 @@ def _chosen(outcomes: Sequence[Outcome], config: ReportConfig) -> list[Outcome]:
 
 def _card(section: Section, outcome: Outcome, frames: "_Frames") -> _Card:
     sample, prediction, score = outcome.sample, outcome.prediction, outcome.score
-    shown, instruction = prompt_parts(sample, section.prompt, section.reward)
+    shown, instruction = prompt_parts(sample, section.benchmark, section.reward)
     lettered = [f"{chr(65 + i)}. {option}" for i, option in enumerate(shown.options)]
     details = [prediction.error if prediction else "", score.detail if score else ""]
     return _Card(

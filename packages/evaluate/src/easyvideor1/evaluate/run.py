@@ -25,7 +25,7 @@ from easyvideor1.schema.records import Prediction, PredictionStatus, Sample, Sco
 from easyvideor1.schema.table import problem_types_of
 
 if TYPE_CHECKING:
-    from easyvideor1.evaluate.metrics import Outcome
+    from easyvideor1.evaluate.outcome import Outcome
     from easyvideor1.evaluate.pipeline import Generator, Question
     from easyvideor1.evaluate.results import ResultFolder
     from easyvideor1.preprocess.families import FamilyAdapter
@@ -193,9 +193,7 @@ def _open_questions(
     ]
     questions = questions_of(
         wanted,
-        lambda sample: family.prompt_token_ids(
-            *prompt_parts(sample, benchmark.prompt, config.reward)
-        ),
+        lambda sample: family.prompt_token_ids(*prompt_parts(sample, benchmark, config.reward)),
         benchmark.generation,
         repeats=benchmark.repeats,
         seed=config.seed,
@@ -337,6 +335,7 @@ def conclude(config: EvaluateConfig, evaluation: Evaluation, model_path: str) ->
         folder.predictions(),
         repeats=opened.config.repeats,
         reward=config.reward,
+        extractor=opened.config.extractor,
         known=evaluation.scores,
     )
     scoring.write_scores(folder.path, outcomes)
@@ -384,7 +383,7 @@ def _report(
         protocol=evaluation.folder.protocol,
         outcomes=list(outcomes),
         load=(lambda sample: list(map(blank, load(sample)))) if config.blank_frames else load,
-        prompt=evaluation.opened.config.prompt,
+        benchmark=evaluation.opened.config,
         reward=config.reward,
     )
     write_report(evaluation.folder.path / "report.html", [section], config.report)

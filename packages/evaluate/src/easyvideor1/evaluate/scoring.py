@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from easyvideor1.evaluate import metrics
+from easyvideor1.evaluate.benchmark_config import ExtractorConfig, Rule
 from easyvideor1.evaluate.config import BenchmarkConfig
-from easyvideor1.evaluate.metrics import Outcome
+from easyvideor1.evaluate.official import score_official
+from easyvideor1.evaluate.outcome import Outcome
 from easyvideor1.evaluate.results import write_lines
 from easyvideor1.rewards import RewardConfig, score_many
 from easyvideor1.schema.codec import to_plain
@@ -26,6 +28,7 @@ def score_predictions(
     *,
     repeats: int,
     reward: RewardConfig,
+    extractor: ExtractorConfig | None = None,
     known: Mapping[tuple[str, str, int], Score] | None = None,
 ) -> list[Outcome]:
     """One outcome per question and repeat, in the order of the questions, answered or not.
@@ -35,7 +38,8 @@ def score_predictions(
         predictions: what is stored; others than these questions' are ignored.
         repeats: answers per question.
         reward: settings of scoring.
-        known: scores already given to some of the predictions, by their key.
+        extractor: the benchmark's own rule; None, or `strict`: it has none.
+        known: strict scores already given to some of the predictions, by their key.
     """
     stored = {(p.sample_id, p.repeat): p for p in predictions}
     wanted = [
@@ -51,10 +55,30 @@ def score_predictions(
         num_tokens=[len(p.token_ids) for _, p in unscored],
     )
     scores |= {p.key: score for (_, p), score in zip(unscored, new, strict=True)}
+    ruled = scores if extractor is None else _by_rule(wanted, extractor, reward, scores)
     return [
-        Outcome(sample=sample, prediction=p, score=scores.get(p.key) if p else None)
+        Outcome(
+            sample=sample,
+            prediction=p,
+            score=ruled.get(p.key) if p else None,
+            strict=scores.get(p.key) if p else None,
+        )
         for sample, p in wanted
     ]
+
+
+def _by_rule(
+    wanted: Sequence[tuple[Sample, Prediction | None]],
+    extractor: ExtractorConfig,
+    reward: RewardConfig,
+    strict: dict[tuple[str, str, int], Score],
+) -> dict[tuple[str, str, int], Score]:
+    """Scores by the benchmark's own rule, by the key of the prediction."""
+    if extractor.rule is Rule.strict:
+        return strict
+    to_score = [(sample, p) for sample, p in wanted if p and p.status in TO_SCORE]
+    scores = score_official([(sample, p.text) for sample, p in to_score], extractor, reward)
+    return {p.key: score for (_, p), score in zip(to_score, scores, strict=True)}
 
 
 def write_scores(folder: Path, outcomes: Sequence[Outcome]) -> None:
@@ -66,6 +90,7 @@ def write_scores(folder: Path, outcomes: Sequence[Outcome]) -> None:
             "status": outcome.status,
             "accuracy": outcome.accuracy,
             "score": to_plain(outcome.score) if outcome.score else None,
+            "strict": to_plain(outcome.strict) if outcome.strict else None,
         }
         for outcome in outcomes
     ]
@@ -86,7 +111,10 @@ def write_summary(
             "model": row.model,
             "metric": row.metric,
             "value": row.value / 100,
-            "difference": official[row.metric] - row.value / 100,
+            # None: the number needs fields that these questions lack.
+            "difference": official[row.metric] - row.value / 100
+            if row.metric in official
+            else None,
             "source": row.source,
         }
         for row in benchmark.published

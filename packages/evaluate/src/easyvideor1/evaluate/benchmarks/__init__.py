@@ -7,13 +7,15 @@ the model is asked and how answers count is configuration (`conf/benchmark/`).
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from easyvideor1.evaluate.benchmark_config import Loader
 from easyvideor1.evaluate.benchmarks.charades_sta import load_charades_sta
-from easyvideor1.evaluate.benchmarks.video_mme import load_video_mme
-from easyvideor1.evaluate.config import BenchmarkConfig, Loader
-from easyvideor1.preprocess.config import CacheConfig, DataConfig
+from easyvideor1.evaluate.benchmarks.layout import check_layout, load_layout
+from easyvideor1.evaluate.config import BenchmarkConfig
+from easyvideor1.preprocess.config import CacheConfig
 from easyvideor1.preprocess.data import read_files
 from easyvideor1.schema.codec import to_plain
 from easyvideor1.schema.conf import resolve_output
@@ -23,15 +25,24 @@ from easyvideor1.schema.records import Sample
 __all__ = ["LOADERS", "data_revision", "load_benchmark"]
 
 
-def _load_samples(data: DataConfig) -> Sequence[Sample]:
-    files = [str(resolve_output(source)) for source in data.validation]
-    return read_files(data, files, CacheConfig())
+def _load_samples(name: str, config: BenchmarkConfig) -> Sequence[Sample]:
+    files = [str(resolve_output(source)) for source in config.data.validation]
+    return read_files(config.data, files, CacheConfig())
 
 
-LOADERS: dict[Loader, Callable[[DataConfig], Sequence[Sample]]] = {
+def _load_layout(name: str, config: BenchmarkConfig) -> Sequence[Sample]:
+    check_layout(name, config.layout)
+    return load_layout(name, config.data, config.layout, config.subtitles)
+
+
+def _load_charades_sta(name: str, config: BenchmarkConfig) -> Sequence[Sample]:
+    return load_charades_sta(config.data)
+
+
+LOADERS: dict[Loader, Callable[[str, BenchmarkConfig], Sequence[Sample]]] = {
     Loader.samples: _load_samples,
-    Loader.video_mme: load_video_mme,
-    Loader.charades_sta: load_charades_sta,
+    Loader.layout: _load_layout,
+    Loader.charades_sta: _load_charades_sta,
 }
 
 
@@ -49,13 +60,24 @@ def load_benchmark(name: str, config: BenchmarkConfig) -> list[Sample]:
             f"benchmarks.{name}.data.filter={config.data.filter!r}: a released benchmark is scored "
             f"on all its questions; set it to null, or ask fewer with benchmarks.{name}.max_samples"
         )
-    samples = list(LOADERS[config.loader](config.data))
+    samples = list(LOADERS[config.loader](name, config))
+    _refuse_repeated_ids(name, samples)
     if not samples:
         raise UserError(f"benchmark {name}: no questions in {', '.join(config.data.validation)}")
     if config.max_samples is None or config.max_samples >= len(samples):
         return samples
     step = len(samples) / config.max_samples
     return [samples[int(index * step)] for index in range(config.max_samples)]
+
+
+def _refuse_repeated_ids(name: str, samples: Sequence[Sample]) -> None:
+    """Answers are stored by id, so that two questions with one id would share theirs."""
+    counts = Counter(sample.id for sample in samples)
+    if repeated := [one for one, count in counts.items() if count > 1]:
+        raise UserError(
+            f"benchmark {name}: {len(repeated)} ids stand for several questions, for example "
+            f"{repeated[0]}; set benchmarks.{name}.layout.id to fields that tell them apart"
+        )
 
 
 def data_revision(samples: Sequence[Sample]) -> str:

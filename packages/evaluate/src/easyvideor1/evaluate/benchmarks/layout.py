@@ -1,0 +1,220 @@
+"""Samples from the rows of a release, by the fields that a benchmark's `layout` names.
+
+Reads the official layout and EasyVideoR1's converted file, told apart by their fields; both give
+the same samples where they hold the same facts.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from easyvideor1.evaluate.benchmark_config import LayoutConfig, SubtitleConfig
+from easyvideor1.evaluate.benchmarks import options as option_fields
+from easyvideor1.evaluate.benchmarks.converted import (
+    CONVERTED_FIELDS,
+    is_converted,
+    parsed,
+    released_names,
+)
+from easyvideor1.evaluate.benchmarks.rows import table_rows
+from easyvideor1.evaluate.benchmarks.subtitles import read_subtitles
+from easyvideor1.evaluate.benchmarks.videos import find_video
+from easyvideor1.preprocess.config import DataConfig
+from easyvideor1.schema.conf import resolve_output
+from easyvideor1.schema.errors import DataError, UserError
+from easyvideor1.schema.records import Answer, Media, ProblemType, Sample
+from easyvideor1.schema.sources import find_files
+
+LETTERS = option_fields.LETTERS
+FIELD = re.compile(r"\{([^{}]+)\}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where a row stands, and where its media are."""
+
+    path: Path
+    number: int
+    """In its file, from 1; of its video where a row holds several questions."""
+    root: Path
+
+
+def load_layout(
+    name: str, data: DataConfig, layout: LayoutConfig, subtitles: SubtitleConfig
+) -> list[Sample]:
+    """The questions in the order of the files.
+
+    Raises:
+        DataError: for a row that lacks a field or has another shape than the layout says.
+    """
+    samples: list[Sample] = []
+    for path in find_files([resolve_output(source) for source in data.validation]):
+        root = resolve_output(data.media_root) if data.media_root else path.parent
+        for number, row in _questions(path, layout):
+            place = Place(path=path, number=number, root=root)
+            values = {"file": path.stem, "row": len(samples)} | row
+            read = _converted if is_converted(row) else _released
+            sample = read(name, values, place, layout, subtitles)
+            if sample is not None:
+                samples.append(sample)
+    return samples
+
+
+def _questions(path: Path, layout: LayoutConfig) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Each question with the fields of its video."""
+    for number, row in table_rows(path):
+        if not layout.items or is_converted(row):
+            yield number, row
+            continue
+        questions = row.get(layout.items)
+        if not isinstance(questions, list) or not questions:
+            raise DataError(path, number, layout.items, questions, "a list of questions")
+        shared = {name: value for name, value in row.items() if name != layout.items}
+        for question in questions:
+            yield number, shared | question
+
+
+def _converted(
+    name: str,
+    row: dict[str, Any],
+    place: Place,
+    layout: LayoutConfig,
+    subtitles: SubtitleConfig,
+) -> Sample:
+    own = {field: value for field, value in row.items() if field not in ("file", "row")}
+    sample = parsed(own, place.number, place.path, layout)
+    names = released_names(row, layout) | {"row": row["problem_id"]}
+    # The name of a converted file tells no task.
+    has_category = _has(layout.category, {k: v for k, v in names.items() if k != "file"})
+    gone = {"row", "question", *CONVERTED_FIELDS, *layout.options}
+    extra = {k: v for k, v in names.items() if k not in gone and v not in (None, "")}
+    if subtitles.folder is not None:
+        extra["subtitles"] = _subtitles(subtitles, names, place)
+    video = sample.media[0]
+    return replace(
+        sample,
+        id=f"{name}/{_filled(layout.id if _has(layout.id, names) else '{row}', names, place)}",
+        source=name,
+        category=_filled(layout.category, names, place) if has_category else "",
+        media=(find_video(place.root, video.path, video.start_s, video.end_s, layout),),
+        extra=extra,
+    )
+
+
+def _released(
+    name: str,
+    row: dict[str, Any],
+    place: Place,
+    layout: LayoutConfig,
+    subtitles: SubtitleConfig,
+) -> Sample | None:
+    if layout.hidden and row.get(layout.answer) == layout.hidden:
+        return None
+    if layout.folders:
+        row["folder"] = layout.folders.get(row["file"], row["file"])
+    question, options = option_fields.split(
+        _filled(layout.question, row, place), row, place.path, place.number, layout
+    )
+    kind = ProblemType.multiple_choice if options else layout.without_options
+    extra = _extra(row, layout)
+    if subtitles.folder is not None:
+        extra["subtitles"] = _subtitles(subtitles, row, place)
+    return Sample(
+        id=f"{name}/{_filled(layout.id, row, place)}",
+        problem=question,
+        answer=_answer(row, options, place, layout),
+        problem_type=kind,
+        options=options,
+        media=(_medium(row, place, layout),),
+        source=name,
+        category=_filled(layout.category, row, place),
+        extra=extra,
+    )
+
+
+def _subtitles(config: SubtitleConfig, row: Mapping[str, Any], place: Place) -> str:
+    """The subtitles of a row's video; those of a converted row may not be named."""
+    if not _has(config.file, row):
+        return config.none
+    file = place.root / str(config.folder) / _filled(config.file, row, place)
+    return read_subtitles(file) if file.is_file() else config.none
+
+
+def _has(template: str, row: Mapping[str, Any]) -> bool:
+    """Whether the row has all fields that a text shows."""
+    return all(row.get(field) not in (None, "") for field in FIELD.findall(template))
+
+
+def _filled(template: str, row: Mapping[str, Any], place: Place) -> str:
+    """A text with the fields of the row in it; a list counts as its values with commas."""
+
+    def value(match: re.Match[str]) -> str:
+        found = row.get(match[1])
+        if found is None or found == "":
+            raise DataError(place.path, place.number, match[1], found, "a value, as in the release")
+        return ", ".join(map(str, found)) if isinstance(found, list) else str(found)
+
+    return FIELD.sub(value, template)
+
+
+def _extra(row: Mapping[str, Any], layout: LayoutConfig) -> dict[str, Any]:
+    """All that is no part of the sample itself."""
+    used = {"row", "folder", *layout.options, *FIELD.findall(layout.question)}
+    kept = {name: value for name, value in row.items() if name not in used and value is not None}
+    return kept | {
+        name: [part.strip() for part in str(kept[name]).split(",")]
+        for name in layout.lists
+        if isinstance(kept.get(name), str)
+    }
+
+
+def _answer(
+    row: Mapping[str, Any], options: tuple[str, ...], place: Place, layout: LayoutConfig
+) -> Answer:
+    """The gold answer: of a question with options its letter."""
+    value = row.get(layout.answer)
+    if value is None or value == "":
+        raise DataError(place.path, place.number, layout.answer, value, "a gold answer")
+    if not options:
+        return value
+    letter = option_fields.letter_of(value, options)
+    if letter is None:
+        raise DataError(
+            place.path,
+            place.number,
+            layout.answer,
+            value,
+            f"a letter from A to {LETTERS[len(options) - 1]}, a place or the text of an option",
+        )
+    return letter
+
+
+def _medium(row: Mapping[str, Any], place: Place, layout: LayoutConfig) -> Media:
+    name = _filled(layout.video, row, place)
+    times = [_seconds(row, field, place) for field in (layout.start_s, layout.end_s)]
+    try:
+        return find_video(place.root, name, times[0], times[1], layout)
+    except ValueError as error:
+        raise DataError(place.path, place.number, layout.end_s, times[1], str(error)) from None
+
+
+def _seconds(row: Mapping[str, Any], field: str, place: Place) -> float | None:
+    value = row.get(field) if field else None
+    if value is None:
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise DataError(place.path, place.number, field, value, "seconds") from None
+
+
+def check_layout(name: str, layout: LayoutConfig) -> None:
+    """Refuse a layout that names no video.
+
+    Raises:
+        UserError: saying what to set.
+    """
+    if not layout.video:
+        raise UserError(f"benchmarks.{name}.layout.video is not set: the file of a row's video")

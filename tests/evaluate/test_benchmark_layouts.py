@@ -1,0 +1,187 @@
+"""Every benchmark's fixture records in both layouts, and what the model is asked about them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from easyvideor1.evaluate.aggregates import METRICS
+from easyvideor1.evaluate.benchmarks import load_benchmark
+from easyvideor1.evaluate.outcome import Outcome
+from easyvideor1.evaluate.protocol import prompt_parts
+from easyvideor1.rewards import render_gold, reward
+from easyvideor1.schema.errors import DataError
+from easyvideor1.schema.records import ProblemType, Sample
+from tests.evaluate.benchmark_fixtures import LAYOUTS, NAMES, config_of, files_of, samples_of
+
+PROMPTS = Path(__file__).parent / "prompts"
+FREE = frozenset({"mlvu"})
+"""Benchmarks with questions that only the release has."""
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", NAMES)
+def test_fixture_records_are_read(name: str, layout: str) -> None:
+    samples = samples_of(name, layout)
+    assert samples
+    for sample in samples:
+        assert sample.id.startswith(f"{name}/") and sample.source == name
+        assert sample.media and sample.media[0].path.startswith("/videos/")
+        if sample.answer is not None:
+            assert reward(sample, render_gold(sample)).parts["accuracy"] == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_both_layouts_hold_the_same_questions(name: str) -> None:
+    released, converted = (samples_of(name, layout) for layout in LAYOUTS)
+
+    def known(samples: list[Sample]) -> list[tuple]:
+        return [
+            (s.problem, s.options, s.answer, s.problem_type, s.media[0].start_s, s.media[0].end_s)
+            for s in samples
+        ]
+
+    if name in FREE:
+        released = [s for s in released if s.problem_type is not ProblemType.open_ended]
+    assert known(released) == known(converted)
+    names = [[Path(s.media[0].path).name for s in samples] for samples in (released, converted)]
+    assert names[0] == names[1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_questions_are_asked_in_the_official_words(name: str) -> None:
+    """`prompts/<name>.txt` holds them; a change shows in its diff."""
+    config = config_of(name)
+    asked = []
+    for sample in samples_of(name, "release"):
+        shown, instruction = prompt_parts(sample, config)
+        assert shown.options == ()
+        asked.append("\n".join(filter(None, [f"--- {sample.id}", shown.problem, instruction])))
+    assert "\n".join(asked) + "\n" == (PROMPTS / f"{name}.txt").read_text()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_official_categories_come_with_the_release(name: str) -> None:
+    config = config_of(name)
+    for sample in samples_of(name, "release"):
+        for field in config.group_by:
+            known = sample.category if field == "category" else sample.extra.get(field)
+            assert known not in (None, "", []), field
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_published_scores_name_an_official_metric_and_a_source(name: str) -> None:
+    config = config_of(name)
+    nothing = [
+        Outcome(sample=sample, prediction=None, score=None)
+        for sample in samples_of(name, "release")
+    ]
+    assert {row.metric for row in config.published} <= set(METRICS[config.metric](nothing))
+    assert all(row.source for row in config.published)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_record_without_its_answer_is_refused_by_field(name: str, tmp_path: Path) -> None:
+    config = config_of(name)
+    (source, *_) = files_of(name, "release")
+    text = source.read_text()
+    rows = (
+        [json.loads(line) for line in text.splitlines()]
+        if source.suffix == ".jsonl"
+        else json.loads(text)
+    )
+    broken = rows[0][config.layout.items][0] if config.layout.items else rows[0]
+    del broken[config.layout.answer]
+    path = tmp_path / f"{source.stem}.json"
+    path.write_text(json.dumps(rows))
+    config.data.validation, config.data.media_root = [str(path)], "/videos"
+    with pytest.raises(DataError, match=rf"json:1:{config.layout.answer}: got None"):
+        load_benchmark(name, config)
+
+
+def test_hidden_answers_are_left_out() -> None:
+    assert len(samples_of("motionbench", "release")) == 4
+
+
+def test_the_part_to_watch_is_the_release_s() -> None:
+    by_task = {sample.category: sample.media[0] for sample in samples_of("mvbench", "release")}
+    assert (by_task["action_sequence"].start_s, by_task["action_sequence"].end_s) == (1.5, 4.0)
+    assert by_task["moving_count"].start_s is None
+    assert by_task["moving_count"].path == "/videos/clevrer/video_validation/clip1.mp4"
+
+
+def test_jpeg_frames_of_a_span_become_a_video(tmp_path: Path) -> None:
+    folder = tmp_path / "tvqa/frames_fps3_hq/castle_s01"
+    folder.mkdir(parents=True)
+    for number in range(1, 31):
+        (folder / f"{number:05d}.jpg").touch()
+    row = {
+        "video": "castle_s01",
+        "question": "Who?",
+        "candidates": ["He", "She"],
+        "answer": "She",
+        "start": 1.0,
+        "end": 2.5,
+    }
+    path = tmp_path / "episodic_reasoning.json"
+    path.write_text(json.dumps([row]))
+    config = config_of("mvbench")
+    config.data.validation, config.data.media_root = [str(path)], str(tmp_path)
+    (sample,) = load_benchmark("mvbench", config)
+    assert [Path(frame).stem for frame in sample.media[0].frames] == [
+        f"{number:05d}" for number in range(3, 9)
+    ]
+    assert sample.media[0].frames_fps == 3.0
+
+
+def test_a_video_in_another_folder_or_with_another_ending_is_found(tmp_path: Path) -> None:
+    folder = tmp_path / "public-dataset"
+    folder.mkdir()
+    (folder / "clip0.mp4").touch()
+    samples = samples_of("motionbench", "release", str(tmp_path))
+    assert samples[0].media[0].path == str(folder / "clip0.mp4")
+    assert samples[1].media[0].path == str(tmp_path / "self-collected/clip1.mp4")
+
+
+SRT = """\
+1
+00:00:01,000 --> 00:00:02,000
+<i>One</i>
+
+2
+00:00:02,000 --> 00:00:03,500
+two
+three
+"""
+WORDS = """\
+{"text": "One", "start_time": 0.5, "end_time": 1}
+{"text": "two", "start_time": 1.0, "end_time": 2}
+"""
+ENTRIES = '[{"line": "One", "start": 1, "end": 2}, {"text": "two", "timestamp": [1, 2]}]'
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text", "said"),
+    [
+        (".srt", SRT, "One\ntwo three"),
+        (".jsonl", WORDS, "One two"),
+        (".json", ENTRIES, "One\ntwo"),
+    ],
+)
+def test_subtitles_stand_before_the_question(
+    tmp_path: Path, suffix: str, text: str, said: str
+) -> None:
+    (tmp_path / "subs").mkdir()
+    (tmp_path / f"subs/fixture0{suffix}").write_text(text)
+    config = config_of("video_mme")
+    config.subtitles.folder, config.subtitles.file = "subs", "{videoID}" + suffix
+    config.data.validation = [str(path) for path in files_of("video_mme", "release")]
+    config.data.media_root = str(tmp_path)
+    first, *_, last = load_benchmark("video_mme", config)
+    asked = prompt_parts(first, config)[0].problem
+    assert asked.startswith(
+        f"This video's subtitles are listed below:\n{said}\nSelect the best answer"
+    )
+    assert prompt_parts(last, config)[0].problem.startswith(
+        "This video's subtitles are listed below:\n\nSelect"
+    )
