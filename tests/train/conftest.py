@@ -23,6 +23,8 @@ from easyvideor1.schema.records import (
     Segment,
     Trajectory,
 )
+from easyvideor1.train.advantages import AdvantageEstimator
+from easyvideor1.train.algorithm_config import AlgorithmConfig
 from easyvideor1.train.config import (
     LearnerConfig,
     MixingConfig,
@@ -186,6 +188,7 @@ def make_reader(**changes: Any) -> OfflineReader:
 
 
 def make_config(output_dir: Path, **train: Any) -> TrainConfig:
+    algorithm = train.pop("algorithm", AlgorithmConfig())
     mixing = train.pop("mixing", MixingConfig())
     seed = train.pop("seed", 0)
     train.setdefault("warm_start", WarmStartConfig(steps=0))
@@ -195,6 +198,7 @@ def make_config(output_dir: Path, **train: Any) -> TrainConfig:
         model=ModelConfig(path="table"),
         data=DataConfig(name="table"),
         rollout=RolloutConfig(batch_size=4, group_size=4),
+        algorithm=algorithm,
         mixing=mixing,
         learner=LearnerConfig(keep_last=2, keep_best=1),
         tracking=TrackingConfig(mlflow=False),
@@ -216,6 +220,7 @@ class TableRun:
         warm_data = self._data(samples, usable=lambda s: bool(self.reader.read(s)))
         start = self.folder.starting_point(config)
         self.folder.begin(config)
+        advantages = AdvantageEstimator(config.algorithm.advantage)
         warm = (warm_data, self.reader) if config.train.warm_start.steps else None
         self.runtime = Runtime(
             data=self.data,
@@ -224,12 +229,17 @@ class TableRun:
             else self.policy,
             learner=self.policy,
             score=lambda answers: score_completions(answers, config.reward),
+            advantages=advantages,
             checkpoints=Checkpointer(
                 config,
                 self.folder,
                 start,
                 learner=self.policy,
-                stateful={"data": self.data, "warm_start_data": warm_data},
+                stateful={
+                    "data": self.data,
+                    "warm_start_data": warm_data,
+                    "advantages": advantages,
+                },
                 on_sealed=self.sealed.append,
             ),
             tracker=self.tracker,

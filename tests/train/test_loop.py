@@ -52,6 +52,7 @@ def test_a_step_logs_seconds_by_phase_and_reward_by_task(table, samples, tmp_pat
     phases = ("rollout", "reward", "advantage", "update", "publish", "validate", "save", "step")
     assert {f"seconds/{phase}" for phase in phases} <= logged
     assert {"reward/multiple_choice", "data/epoch", "data/dropped", "groups/tied"} <= logged
+    assert "advantage/groups_with_signal" in logged
 
 
 def refusing_policy(table, refused):

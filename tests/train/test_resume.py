@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from easyvideor1.train.algorithm_config import AdvantageConfig, AdvantageName, AlgorithmConfig
 from easyvideor1.train.config import MixingConfig, MixingMode, WarmStartConfig
 from easyvideor1.train.loop import train
 
@@ -16,6 +17,8 @@ def config_of(table, path, steps=6):
         validate_every=100,
         warm_start=WarmStartConfig(steps=4, batch_size=3),
         mixing=MixingConfig(mode=MixingMode.replace),
+        # The estimator with something to remember.
+        algorithm=AlgorithmConfig(advantage=AdvantageConfig(name=AdvantageName.ema_grpo)),
     )
 
 

@@ -32,7 +32,7 @@ class AdvantageName(StrEnum):
     t_grpo = "t_grpo"
     """GRPO with a bonus where answers are better with the frames in order than shuffled."""
     pass_at_k = "pass_at_k"
-    """The chance that one of k completions is right."""
+    """The best of k completions."""
 
 
 class Whitening(StrEnum):
@@ -50,7 +50,7 @@ class AdvantageConfig:
 
     name: AdvantageName = AdvantageName.grpo
     epsilon: float = 1e-6
-    """Added to a deviation before dividing by it."""
+    """Added to a deviation before dividing by it; `group_mean`, `rloo` and `remax` have none."""
     discount: float = 1.0
     """`reinforce_pp`: of the rewards of later tokens."""
     keys: dict[str, float] = field(default_factory=lambda: {"accuracy": 1.0, "format": 1.0})
@@ -59,14 +59,19 @@ class AdvantageConfig:
     """`gdpo`: over what the sum of the parts is whitened."""
     ema_decay: float = 0.99
     """`ema_grpo`: share of the old moments that stays at each step."""
+    ema_clip: float = 5.0
+    """`ema_grpo`: largest size of an advantage."""
     control_size: int | None = None
     """`t_grpo`: completions per prompt with shuffled frames; null: half of rollout.group_size."""
-    control_factor: float = 0.8
-    """`t_grpo`: the bonus is given where the accuracy is at least so many times the control's."""
+    control_factor: float = 1.0
+    """`t_grpo`: the bonus is given where the share of right answers is at least so many times the
+    control's."""
     control_bonus: float = 0.3
     """`t_grpo`: added to the reward of right answers."""
+    right_from: float = 0.5
+    """`t_grpo`: an answer of at least this accuracy is right."""
     k: int = 4
-    """`pass_at_k`: completions of which one must be right."""
+    """`pass_at_k`: completions of which the best counts."""
 
     def __post_init__(self) -> None:
         where = "algorithm.advantage"
@@ -77,6 +82,8 @@ class AdvantageConfig:
                 f"{where} needs 0 < discount <= 1 and 0 <= ema_decay < 1, got "
                 f"discount={self.discount} and ema_decay={self.ema_decay}"
             )
+        if self.ema_clip <= 0:
+            raise UserError(f"{where}.ema_clip must be above 0, got {self.ema_clip}")
         if not self.keys or not any(self.keys.values()):
             raise UserError(
                 f"{where}.keys needs at least one part with a weight, got {dict(self.keys)}"

@@ -13,6 +13,7 @@ from easyvideor1.schema.records import Completion, Group, Sample, Score
 
 if TYPE_CHECKING:
     from easyvideor1.train.actors import Actors
+    from easyvideor1.train.advantages import AdvantageEstimator
     from easyvideor1.train.offline import OfflineReader
 
 Objective = Literal["policy", "sft"]
@@ -201,6 +202,7 @@ class Runtime:
     sampler: Sampler
     learner: Learner
     score: Scorer
+    advantages: "AdvantageEstimator"
     checkpoints: Checkpoints
     tracker: Tracker
     warm_start: "tuple[Data, OfflineReader] | None" = None

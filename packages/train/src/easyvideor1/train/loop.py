@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from easyvideor1.schema.records import Completion, Group
-from easyvideor1.train.advantages import group_advantages
 from easyvideor1.train.config import TrainConfig
-from easyvideor1.train.interfaces import Prompt, Runtime, Scorer, TrainExample
+from easyvideor1.train.interfaces import Experience, Prompt, Runtime, Scorer, TrainExample
 from easyvideor1.train.metrics import Stopwatch, summarize
 from easyvideor1.train.validation import validate
 from easyvideor1.train.warm_start import warm_start
@@ -39,19 +38,11 @@ def train(config: TrainConfig, runtime: Runtime) -> float | None:
             answered, groups = score_groups(prompts, completions, runtime.score)
 
         with clock("advantage"):
-            examples = [
-                TrainExample(
-                    prompt=prompt,
-                    completion=completion,
-                    advantages=[advantage] * len(completion.token_ids),
-                )
+            experiences = [
+                Experience(prompt=prompt, group=group)
                 for prompt, group in zip(answered, groups, strict=True)
-                for completion, advantage in zip(
-                    group.completions,
-                    group_advantages(group.rewards, config.algorithm.advantage),
-                    strict=True,
-                )
             ]
+            examples = to_examples(experiences, runtime.advantages(experiences))
 
         with clock("update"):  # nothing to learn from where the engine refused every prompt
             learned = learner.update(examples) if examples else {}
@@ -69,6 +60,7 @@ def train(config: TrainConfig, runtime: Runtime) -> float | None:
         runtime.tracker.log_groups(groups, step=position.step)
         runtime.tracker.log(
             summarize(groups, num_prompts=len(prompts))
+            | runtime.advantages.metrics()
             | learned
             | data.metrics()
             | sampler.metrics()
@@ -93,6 +85,17 @@ def score_groups(
         for prompt, group in answered
     ]
     return [prompt for prompt, _ in answered], groups
+
+
+def to_examples(
+    experiences: Sequence[Experience], advantages: Sequence[list[float]]
+) -> list[TrainExample]:
+    """All completions of a step in order, each with the advantages [L] of its tokens."""
+    answers = [(e.prompt, completion) for e in experiences for completion in e.group.completions]
+    return [
+        TrainExample(prompt=prompt, completion=completion, advantages=of_tokens)
+        for (prompt, completion), of_tokens in zip(answers, advantages, strict=True)
+    ]
 
 
 def is_due(step: int, every: int, last: int) -> bool:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from easyvideor1.schema.records import Sample
+from easyvideor1.train.advantages import AdvantageEstimator
 from easyvideor1.train.config import MixingMode, TrainConfig
 from easyvideor1.train.hand_over import HandOver
 from easyvideor1.train.inputs import Inputs
@@ -72,7 +73,12 @@ def assemble(
         HandOver(rank_learner, rollouts) if config.rollout.colocated else rank_learner
     )
     data, warm_start = inputs.training(train), inputs.warm_start(train)
-    stateful: dict[str, Any] = {"data": data, "offline": inputs.reader}
+    advantages = AdvantageEstimator(config.algorithm.advantage)
+    stateful: dict[str, Any] = {
+        "data": data,
+        "offline": inputs.reader,
+        "advantages": advantages,
+    }
     if warm_start is not None:
         stateful["warm_start"] = warm_start
     return Runtime(
@@ -80,6 +86,7 @@ def assemble(
         sampler=sampler,
         learner=learner,
         score=lambda answers: score_completions(answers, config.reward),
+        advantages=advantages,
         checkpoints=Checkpointer(
             config,
             folder,

@@ -24,7 +24,7 @@ from easyvideor1.schema.files import new_folder, write_json
 from easyvideor1.train.config import TrainConfig
 from easyvideor1.train.interfaces import Learner, Position
 
-FORMAT = 2
+FORMAT = 3
 """Of `state.json`."""
 
 FREE_TO_CHANGE = (
