@@ -100,6 +100,60 @@ def test_logprobs_are_those_of_the_policy_that_sampled(
         assert_logprobs(logits, answer, completion.logprobs)
 
 
+RESHAPING: list[dict[str, Any]] = [
+    {"top_p": 0.6},
+    {"top_k": 20},
+    {"min_p": 0.5},
+    {"presence_penalty": 1.5},
+    {"repetition_penalty": 1.3},
+    {"temperature": 0.7, "top_p": 0.9, "top_k": 200, "min_p": 0.1, "repetition_penalty": 1.1},
+]
+
+
+def reshape(
+    logits: torch.Tensor, prompt_ids: list[int], answer: tuple[int, ...], settings: dict[str, Any]
+) -> torch.Tensor:
+    """[L, vocabulary] logits of the distribution that each token of the answer was drawn from."""
+    law = {"temperature": 1.0, "top_p": 1.0, "top_k": len(logits[0]), "min_p": 0.0} | settings
+    rows = []
+    for position, row in enumerate(logits):
+        written = list(answer[:position])
+        seen = sorted({*prompt_ids, *written})
+        repetition = law.get("repetition_penalty", 1.0)
+        row = row.clone()
+        row[seen] = torch.where(row[seen] > 0, row[seen] / repetition, row[seen] * repetition)
+        row[sorted({*written})] -= law.get("presence_penalty", 0.0)
+        row = row / law["temperature"]
+        probabilities = row.softmax(-1)
+        row[probabilities < law["min_p"] * probabilities.max()] = -torch.inf
+        row[row < row.topk(law["top_k"]).values[-1]] = -torch.inf
+        ordered, ids = row.softmax(-1).sort(descending=True)
+        # A token stays while those before it have less than top_p.
+        row[ids[ordered.cumsum(-1) - ordered >= law["top_p"]]] = -torch.inf
+        rows.append(row)
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("settings", RESHAPING, ids=lambda settings: "-".join(settings))
+def test_logprobs_are_those_of_what_a_reshaped_policy_is_drawn_from(
+    engine: LiveEngine, model: Any, settings: dict[str, Any]
+) -> None:
+    clips = CASES["video"]
+    result = engine.generate(
+        prompt(engine, clips), clips, n=2, seed=3, max_new_tokens=12, logprobs=True, **settings
+    )
+    for completion in result.completions:
+        answer = tuple(completion.token_ids)
+        policy = logits_after(engine, model, clips, answer)
+        drawn_from = reshape(policy, result.prompt_token_ids, answer, settings)
+        assert_logprobs(drawn_from, answer, completion.logprobs)
+        # They are not those of the policy, by far more than the tolerance: no correction may be
+        # computed from them.
+        plain = (policy / settings.get("temperature", 1.0)).log_softmax(-1)
+        of_policy = plain.gather(-1, torch.tensor(answer)[:, None])[:, 0]
+        assert (torch.tensor(completion.logprobs) - of_policy).abs().max() > 1e-3
+
+
 def test_forbidden_tokens_are_never_sampled(engine: LiveEngine) -> None:
     clips, forbidden = CASES["video"], engine.family.forbidden_token_ids
     result = engine.generate(

@@ -41,6 +41,7 @@ from easyvideor1.train.mixing import ReplaceSampler
 from easyvideor1.train.offline import OfflineReader, stable_hash
 from easyvideor1.train.run_folder import Checkpointer, RunFolder
 from easyvideor1.train.scorer import score_completions
+from tests.live_engine import LiveEngine
 
 ANSWERS = ("<answer>A</answer>", "<answer>B</answer>", "<answer>C</answer>", "dunno")
 END = 9
@@ -83,17 +84,28 @@ class TablePolicy:
     # Sampler
 
     def generate(
-        self, prompts: Sequence[Prompt], group_sizes: Sequence[int], *, step: int
+        self,
+        prompts: Sequence[Prompt],
+        group_sizes: Sequence[int],
+        *,
+        step: int,
+        draw: int = 0,
+        shuffled_frames: bool = False,
     ) -> list[list[Completion]]:
         groups = []
         for prompt, size in zip(prompts, group_sizes, strict=True):
-            rng = np.random.default_rng(stable_hash(self.seed, step, prompt.sample.id))
-            p = self.probabilities(self.published, prompt.sample.id)
+            name = prompt.sample.id
+            rng = np.random.default_rng(stable_hash(self.seed, step, draw, name))
+            # Out of order, the frames say nothing to a table.
+            table = {} if shuffled_frames else self.published
+            p = self.probabilities(table, name)
             picks = rng.choice(len(ANSWERS), size=size, p=p)
             groups.append([self._completion(int(i), float(np.log(p[i]))) for i in picks])
         return groups
 
-    def answer(self, prompts: Sequence[Prompt]) -> list[Completion | None]:
+    def answer(
+        self, prompts: Sequence[Prompt], *, validation: bool = True
+    ) -> list[Completion | None]:
         best = [self.probabilities(self.published, p.sample.id).argmax() for p in prompts]
         return [self._completion(int(i), 0.0) for i in best]
 
@@ -285,3 +297,12 @@ def samples() -> list[Sample]:
 def sharp_model_path(sharp_models: Callable[[str], Path]) -> Path:
     """A tiny Qwen3-VL whose answers are far from equally likely."""
     return sharp_models("qwen3_vl")
+
+
+@pytest.fixture
+def sharp_engine(engine: LiveEngine, sharp_model_path: Path) -> LiveEngine:
+    """The engine with the weights of the sharp model: log-probs that differ by token."""
+    from tests.train.policy_cases import make_learner
+
+    engine.publish(dict(make_learner(sharp_model_path).gather_weights()))
+    return engine

@@ -1,6 +1,5 @@
 """The actors of a run without Ray: a real engine and a real rank, called in this process."""
 
-import asyncio
 import inspect
 from typing import Any
 
@@ -8,6 +7,7 @@ from easyvideor1.preprocess.store import LoadCounts
 from easyvideor1.train.learner import RankLearner
 from easyvideor1.train.ray_learner import RankActor
 from easyvideor1.train.rollout import EngineActor
+from easyvideor1.train.slots import Slots
 from tests.live_engine import LiveEngine
 from tests.train.policy_cases import RandomClips, clips_for
 
@@ -23,7 +23,7 @@ class LocalEngine(EngineActor):
         clips = CountedClips(clips_for(live.family))
         self._engine = live.engine
         self._stores = {False: clips, True: clips}  # type: ignore[dict-item]
-        self._slots = {False: asyncio.Semaphore(8), True: asyncio.Semaphore(8)}
+        self._slots = Slots(8)
 
 
 class LocalRank(RankActor):

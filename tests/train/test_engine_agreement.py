@@ -26,13 +26,6 @@ TOLERANCE = 2e-3
 """In nats, of one token; both compute in float32."""
 
 
-@pytest.fixture
-def sharp_engine(engine: LiveEngine, sharp_model_path: Path) -> LiveEngine:
-    """The engine with the weights of the sharp model: log-probs that differ by token."""
-    engine.publish(dict(make_learner(sharp_model_path).gather_weights()))
-    return engine
-
-
 def asked(name: str, completion: Completion, path: Path, advantage: float = 1.0) -> TrainExample:
     return replace(
         example(family_at(path), name, completion.token_ids, advantage=advantage),

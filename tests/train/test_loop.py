@@ -59,12 +59,12 @@ def refusing_policy(table, refused):
     """A policy whose engine refuses some samples."""
 
     class Refusing(table.Policy):
-        def generate(self, prompts, group_sizes, *, step):
-            groups = super().generate(prompts, group_sizes, step=step)
+        def generate(self, prompts, group_sizes, **which):
+            groups = super().generate(prompts, group_sizes, **which)
             pairs = zip(prompts, groups, strict=True)
             return [[] if p.sample.id in refused else group for p, group in pairs]
 
-        def answer(self, prompts):
+        def answer(self, prompts, *, validation=True):
             pairs = zip(prompts, super().answer(prompts), strict=True)
             return [None if p.sample.id in refused else answer for p, answer in pairs]
 

@@ -18,6 +18,25 @@ def test_an_offline_trajectory_takes_one_slot_and_one_less_is_generated(table):
     assert with_offline[-1].text == RIGHT
 
 
+def test_nothing_is_mixed_into_the_control_or_a_greedy_answer(table):
+    prompts = [table.prompt(table.sample(1, offline=[RIGHT]))]
+    mixed = ReplaceSampler(table.Policy(), table.reader(), seed=0)
+    (control,) = mixed.generate(prompts, [4], step=1, shuffled_frames=True)
+    assert [c.source for c in control] == [Source.policy] * 4
+    (greedy,) = mixed.answer(prompts, validation=False)
+    assert greedy is not None and greedy.source is Source.policy
+
+
+def test_another_draw_of_a_step_samples_the_fresh_completions_anew(table):
+    prompts = [table.prompt(table.sample(1, offline=[RIGHT]))]
+    mixed = ReplaceSampler(table.Policy(), table.reader(), seed=0)
+    (first,), (again,), (other,) = (
+        mixed.generate(prompts, [16], step=1, draw=draw) for draw in (0, 0, 1)
+    )
+    assert first == again != other
+    assert first[-1] == other[-1]
+
+
 def test_an_offline_completion_ends_with_the_real_end_token_and_has_no_log_probs(table):
     (usable,) = table.reader().read(table.sample(1, offline=[RIGHT]))
     assert usable.completion.token_ids == [0, 3, 1, table.END]
@@ -54,8 +73,8 @@ def test_a_trajectory_that_cannot_stand_in_a_group_is_refused_by_sample(table, t
 
 def test_a_prompt_that_the_engine_refused_has_no_group_at_all(table):
     class RefusesTheFirst(table.Policy):
-        def generate(self, prompts, group_sizes, *, step):
-            return [[], *super().generate(prompts[1:], group_sizes[1:], step=step)]
+        def generate(self, prompts, group_sizes, **which):
+            return [[], *super().generate(prompts[1:], group_sizes[1:], **which)]
 
     prompts = [table.prompt(table.sample(i, offline=[RIGHT])) for i in (1, 4)]
     groups = ReplaceSampler(RefusesTheFirst(), table.reader(), seed=0).generate(

@@ -17,7 +17,16 @@ from easyvideor1.preprocess.errors import MissingClipError
 from easyvideor1.preprocess.store import LoadCounts
 from easyvideor1.schema.records import Completion, Media, MediaKind, Segment
 from easyvideor1.train.config import RolloutConfig, Seeding
-from easyvideor1.train.rollout import EngineActor, RaySampler, Refusal, assign, engine_config
+from easyvideor1.train.rollout import (
+    EngineActor,
+    RaySampler,
+    Refusal,
+    assign,
+    engine_config,
+    load_clips,
+)
+from easyvideor1.train.slots import NUM_PREPARED, Slots
+from tests.clips import image, video
 
 
 class Recorder:
@@ -62,7 +71,7 @@ def test_a_prompt_is_one_request_with_a_seed_of_its_own(prompts):
     def ask(seed, step):
         engines = Recorder(1)
         RaySampler(engines, RolloutConfig(), seed=seed).generate(prompts, [4, 3, 4], step=step)
-        return [settings for _, _, _, _, settings, _ in engines.calls]
+        return [settings for _, _, _, _, settings, *_ in engines.calls]
 
     settings = ask(0, 1)
     assert [one.n for one in settings] == [4, 3, 4]
@@ -74,12 +83,87 @@ def test_a_prompt_is_one_request_with_a_seed_of_its_own(prompts):
     assert not set(seeds) & {one.seed for one in ask(1, 1)}
 
 
+def test_another_draw_and_the_control_have_seeds_of_their_own(prompts):
+    def ask(**which):
+        engines = Recorder(1)
+        sampler = RaySampler(engines, RolloutConfig(), seed=0)
+        sampler.generate(prompts, [4] * 3, step=1, **which)
+        return engines.calls
+
+    calls = [ask(), ask(draw=1), ask(draw=2), ask(shuffled_frames=True)]
+    seeds = [settings.seed for asked in calls for _, _, _, _, settings, *_ in asked]
+    assert len(set(seeds)) == 12
+    names = [name for asked in calls for _, _, name, *_ in asked]
+    assert len(set(names)) == 12 and names[-1] == "step 1, shuffled, 2: s2"
+    shuffle_seeds = [call[-1] for asked in calls for call in asked]
+    assert shuffle_seeds[:9] == [None] * 9 and len(set(shuffle_seeds[9:])) == 3
+
+
+def test_a_completion_is_drawn_as_the_rollout_group_says(prompts):
+    engines = Recorder(1)
+    law = {"temperature": 0.9, "top_p": 0.8, "top_k": 5, "min_p": 0.1}
+    penalties = {"presence_penalty": 0.5, "repetition_penalty": 1.1}
+    config = RolloutConfig(**law, **penalties, max_new_tokens=7, seeding=Seeding.engine)
+    sampler = RaySampler(engines, config, seed=0)
+    sampler.generate(prompts[:1], [4], step=1)
+    sampler.answer(prompts[:1], validation=False)
+    (_, _, _, _, sampled, *_), (_, _, _, _, greedy, validation, _) = engines.calls
+    drawn = SamplingSettings(**law, **penalties, max_new_tokens=7, n=4, logprobs=True)
+    assert sampled == drawn
+    assert greedy == replace(drawn, temperature=0.0, n=1, logprobs=False)
+    assert validation is False
+
+
+def test_with_a_seed_the_frames_of_every_video_are_shuffled_apart(table):
+    class Held:
+        def load(self, sample):
+            return [image(seed=1), video(8, seed=2), video(8, seed=2)]
+
+    ordered = load_clips(Held(), table.sample(1), None)
+    picture, *videos = load_clips(Held(), table.sample(1), 5)
+    assert picture.key == ordered[0].key
+    assert len({clip.key for clip in [*videos, ordered[1]]}) == 3
+
+
+def test_an_engine_is_given_what_fills_it_and_a_few_prompts_more():
+    async def most_at_once(count):
+        slots, taken, most = Slots(64), 0, 0
+
+        async def ask():
+            nonlocal taken, most
+            async with slots.take(count):
+                taken += 1
+                most = max(most, taken)
+                await asyncio.sleep(0)
+                taken -= 1
+
+        await asyncio.gather(*(ask() for _ in range(200)))
+        return most
+
+    assert asyncio.run(most_at_once(8)) == 8 + NUM_PREPARED
+    assert asyncio.run(most_at_once(1)) == 64 + NUM_PREPARED
+    assert asyncio.run(most_at_once(5)) == 13 + NUM_PREPARED
+    assert asyncio.run(most_at_once(100)) == 1 + NUM_PREPARED
+
+
+def test_a_failed_prompt_gives_its_slot_back(prompts):
+    slots = Slots(1)
+
+    async def fail_often():
+        for _ in range(20):
+            with pytest.raises(EngineDiedError):
+                async with slots.take(8):
+                    raise EngineDiedError("gone")
+
+    asyncio.run(asyncio.wait_for(fail_often(), timeout=10))
+
+
 def test_the_engines_own_seed_leaves_requests_without_one(prompts):
     engines = Recorder(1)
     RaySampler(engines, RolloutConfig(seeding=Seeding.engine), seed=0).generate(
         prompts, [4] * 3, step=1
     )
-    assert [settings.seed for _, _, _, _, settings, _ in engines.calls] == [None] * 3
+    assert [settings.seed for _, _, _, _, settings, *_ in engines.calls] == [None] * 3
 
 
 def test_engines_and_runs_draw_from_streams_of_their_own(table, tmp_path):
@@ -133,7 +217,7 @@ def complete(prompt, engine, clips=None):
     """What an engine's actor makes of one prompt."""
     actor: Any = object.__new__(EngineActor)
     actor._engine, actor._stores = engine, {False: clips or Clips()}
-    actor._slots = {False: asyncio.Semaphore(1)}
+    actor._slots = Slots(1)
     return asyncio.run(actor.complete("s0", prompt, SamplingSettings(), False))
 
 
@@ -165,9 +249,9 @@ def test_validation_is_greedy_and_on_its_own_budget(prompts):
     engines = Recorder(2)
     answers = RaySampler(engines, RolloutConfig(), seed=0).answer(prompts)
     assert len(answers) == 3
-    for _, _, _, _, settings, validation in engines.calls:
-        assert settings.temperature == 0.0 and settings.n == 1
-        assert validation is True
+    for _, _, _, _, settings, validation, shuffle_seed in engines.calls:
+        assert settings == SamplingSettings(temperature=0.0, max_new_tokens=1_024)
+        assert validation is True and shuffle_seed is None
 
 
 def test_a_sample_that_stands_twice_in_a_batch_gets_two_request_ids(prompts):

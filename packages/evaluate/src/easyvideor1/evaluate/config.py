@@ -93,6 +93,8 @@ class SamplingSettings:
     top_p: float = 1.0
     top_k: int = -1
     """-1: off."""
+    min_p: float = 0.0
+    """Leaves out tokens below so many times the probability of the likeliest; 0: off."""
     max_new_tokens: int = 1024
     n: int = 1
     """Answers per request; they share the prompt's prefix and its encoded media."""
@@ -104,16 +106,47 @@ class SamplingSettings:
     """Return log-probs of the sampled tokens under the sampling policy."""
 
     def __post_init__(self) -> None:
-        if self.temperature < 0 or not 0 < self.top_p <= 1:
-            raise UserError(
-                "sampling needs temperature >= 0 and 0 < top_p <= 1, got "
-                f"temperature={self.temperature} top_p={self.top_p}"
-            )
+        if self.temperature < 0:
+            raise UserError(f"sampling needs temperature >= 0, got {self.temperature}")
+        check_reshaping(
+            "sampling",
+            top_p=self.top_p,
+            top_k=self.top_k,
+            min_p=self.min_p,
+            presence_penalty=self.presence_penalty,
+            repetition_penalty=self.repetition_penalty,
+        )
         if self.max_new_tokens < 1 or self.n < 1:
             raise UserError(
                 "sampling needs max_new_tokens and n of at least 1, got "
                 f"max_new_tokens={self.max_new_tokens} n={self.n}"
             )
+
+
+def check_reshaping(
+    where: str,
+    *,
+    top_p: float,
+    top_k: int,
+    min_p: float,
+    presence_penalty: float,
+    repetition_penalty: float,
+) -> None:
+    """Refuse settings that vLLM would, under the name of their group.
+
+    Raises:
+        UserError: naming the settings, their ranges and what was given.
+    """
+    if not 0 < top_p <= 1 or (top_k < 1 and top_k != -1) or not 0 <= min_p <= 1:
+        raise UserError(
+            f"{where} needs 0 < top_p <= 1, top_k of at least 1 or -1 (off) and 0 <= min_p <= 1, "
+            f"got top_p={top_p} top_k={top_k} min_p={min_p}"
+        )
+    if not -2 <= presence_penalty <= 2 or repetition_penalty <= 0:
+        raise UserError(
+            f"{where} needs presence_penalty from -2 to 2 and repetition_penalty above 0, got "
+            f"presence_penalty={presence_penalty} repetition_penalty={repetition_penalty}"
+        )
 
 
 def _greedy() -> SamplingSettings:

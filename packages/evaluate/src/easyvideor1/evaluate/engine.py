@@ -227,6 +227,7 @@ class Engine:
             temperature=settings.temperature,
             top_p=settings.top_p,
             top_k=settings.top_k,
+            min_p=settings.min_p,
             seed=settings.seed,
             presence_penalty=settings.presence_penalty,
             repetition_penalty=settings.repetition_penalty,

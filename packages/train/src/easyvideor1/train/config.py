@@ -9,7 +9,7 @@ from enum import Enum, StrEnum
 
 from omegaconf import MISSING
 
-from easyvideor1.evaluate.config import EngineConfig
+from easyvideor1.evaluate.config import EngineConfig, check_reshaping
 from easyvideor1.preprocess.config import (
     CacheConfig,
     DataConfig,
@@ -225,7 +225,15 @@ class WeightTransferName(StrEnum):
 
 @dataclass(kw_only=True, slots=True)
 class RolloutConfig:
-    """The `rollout` group: what is sampled in a step. top_p and top_k are off, by design."""
+    """The `rollout` group: what is sampled in a step, and by which engines.
+
+    The sampling law: with `top_p`, `top_k`, `min_p` and both penalties off, completions are drawn
+    from the policy that the learner trains, softmax(logits / temperature) over the tokens that may
+    be sampled. Each of these five makes it another distribution: the first three leave out unlikely
+    tokens and share their probability among the rest, the penalties move probability away from
+    tokens that were written before. The engine's log-probs are those of that other distribution;
+    the gradient is that of the policy and so no longer the gradient of the expected reward.
+    """
 
     batch_size: int = 32
     """Prompts per step."""
@@ -233,6 +241,17 @@ class RolloutConfig:
     """Completions per prompt; the group is the baseline of its members."""
     temperature: float = 1.0
     """The learner divides its logits by the same."""
+    top_p: float = 1.0
+    """Sample from the likeliest tokens that together have so much of the probability; 1: off."""
+    top_k: int = -1
+    """Sample from so many likeliest tokens; -1: off."""
+    min_p: float = 0.0
+    """Leave out tokens below so many times the probability of the likeliest; 0: off."""
+    presence_penalty: float = 0.0
+    """Taken from the logit of every token that the completion holds already; 0: off."""
+    repetition_penalty: float = 1.0
+    """Divides the positive logit, and multiplies the negative one, of every token that prompt or
+    completion hold already; 1: off."""
     max_new_tokens: int = 1_024
     """Longest completion, its end token included."""
     max_prompt_tokens: int = 16_384
@@ -272,6 +291,14 @@ class RolloutConfig:
                 f"rollout.temperature must be above 0, got {self.temperature}; greedy samples of a "
                 "prompt would all be equal"
             )
+        check_reshaping(
+            "rollout",
+            top_p=self.top_p,
+            top_k=self.top_k,
+            min_p=self.min_p,
+            presence_penalty=self.presence_penalty,
+            repetition_penalty=self.repetition_penalty,
+        )
         if self.colocated and self.engine.tensor_parallel_size > 1:
             raise UserError(
                 "rollout.colocated=true needs rollout.engine.tensor_parallel_size=1, got "
@@ -292,6 +319,22 @@ class RolloutConfig:
                 "rollout.start_timeout_s and timeout_s must be above 0, "
                 f"got {self.start_timeout_s} and {self.timeout_s}"
             )
+
+    @property
+    def reshaped_by(self) -> list[str]:
+        """The settings that make the sampling law another than the policy, as `name=value`."""
+        off = {
+            "top_p": 1.0,
+            "top_k": -1,
+            "min_p": 0.0,
+            "presence_penalty": 0.0,
+            "repetition_penalty": 1.0,
+        }
+        return [
+            f"rollout.{name}={getattr(self, name):g}"
+            for name, value in off.items()
+            if getattr(self, name) != value
+        ]
 
 
 @dataclass(kw_only=True, slots=True)
@@ -429,6 +472,7 @@ class TrainConfig:
         if self.train.steps == 0 and self.train.warm_start.steps == 0:
             raise UserError("nothing to train: train.steps and train.warm_start.steps are both 0")
         self._check_group_size()
+        self._check_sampling_law()
 
     def _check_group_size(self) -> None:
         """A group is the baseline of its members, and must have spread."""
@@ -446,6 +490,17 @@ class TrainConfig:
         if advantage.name is AdvantageName.pass_at_k and advantage.k > size:
             raise UserError(
                 f"algorithm.advantage.k={advantage.k} is above rollout.group_size={size}"
+            )
+
+    def _check_sampling_law(self) -> None:
+        """A correction compares the engine's log-probs with those of the policy."""
+        reshaped_by = self.rollout.reshaped_by
+        if reshaped_by and self.algorithm.correction.is_on:
+            raise UserError(
+                f"algorithm.correction cannot go with {' and '.join(reshaped_by)}: the engine's "
+                "log-probs are then those of a reshaped distribution and not of the policy, so the "
+                "ratio would correct what is no error; turn these off, or set "
+                "algorithm.correction.weight=none and algorithm.correction.reject=none"
             )
 
 

@@ -108,16 +108,35 @@ class Sampler(Protocol):
     """Samples completions with the newest weights published to it."""
 
     def generate(
-        self, prompts: Sequence[Prompt], group_sizes: Sequence[int], *, step: int
+        self,
+        prompts: Sequence[Prompt],
+        group_sizes: Sequence[int],
+        *,
+        step: int,
+        draw: int = 0,
+        shuffled_frames: bool = False,
     ) -> list[list[Completion]]:
         """`group_sizes[i]` completions of `prompts[i]` under the sampling law of training.
 
-        An empty list for a prompt that the engine refused.
+        Args:
+            prompts: to complete.
+            group_sizes: completions of each.
+            step: of the run.
+            draw: which rollout of the step this is; another one samples the same prompt anew.
+            shuffled_frames: show the frames of videos out of order, and mix nothing in.
+
+        Returns:
+            A group per prompt; an empty one for a prompt that the engine refused.
         """
         ...
 
-    def answer(self, prompts: Sequence[Prompt]) -> list[Completion | None]:
-        """One greedy completion per prompt, on the media budget of validation; None if refused."""
+    def answer(
+        self, prompts: Sequence[Prompt], *, validation: bool = True
+    ) -> list[Completion | None]:
+        """One greedy completion per prompt; None where the engine refused it.
+
+        On the media budget of validation, or else as training samples but for the temperature.
+        """
         ...
 
     def publish(self, send: "Callable[[Actors], None]", version: int) -> None:

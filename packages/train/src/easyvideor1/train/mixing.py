@@ -25,25 +25,38 @@ class ReplaceSampler:
         self._seed = seed
 
     def generate(
-        self, prompts: Sequence[Prompt], group_sizes: Sequence[int], *, step: int
+        self,
+        prompts: Sequence[Prompt],
+        group_sizes: Sequence[int],
+        *,
+        step: int,
+        draw: int = 0,
+        shuffled_frames: bool = False,
     ) -> list[list[Completion]]:
         """Groups of the asked sizes; the offline completion, if any, comes last.
 
-        A prompt that the engine refused gets none: the learner would refuse it as well.
+        A prompt that the engine refused gets none: the learner would refuse it as well. Nothing is
+        mixed into completions with shuffled frames, which are compared with and not trained on.
         """
+        if shuffled_frames:
+            return self._sampler.generate(
+                prompts, group_sizes, step=step, draw=draw, shuffled_frames=True
+            )
         offline = [self._reader.choose(p.sample, seed=self._seed, step=step) for p in prompts]
         num_fresh = [
             size - (chosen is not None) for size, chosen in zip(group_sizes, offline, strict=True)
         ]
-        fresh = self._sampler.generate(prompts, num_fresh, step=step)
+        fresh = self._sampler.generate(prompts, num_fresh, step=step, draw=draw)
         return [
             [*completions, chosen.completion] if completions and chosen else completions
             for completions, chosen in zip(fresh, offline, strict=True)
         ]
 
-    def answer(self, prompts: Sequence[Prompt]) -> list[Completion | None]:
-        """Greedy completions; nothing is mixed into validation."""
-        return self._sampler.answer(prompts)
+    def answer(
+        self, prompts: Sequence[Prompt], *, validation: bool = True
+    ) -> list[Completion | None]:
+        """Greedy completions; nothing is mixed into them."""
+        return self._sampler.answer(prompts, validation=validation)
 
     def publish(self, send: "Callable[[Actors], None]", version: int) -> None:
         """Pass new weights on."""

@@ -23,6 +23,7 @@ from easyvideor1.train.memory import used_bytes
 from easyvideor1.train.metrics import CacheMetrics
 from easyvideor1.train.offline import stable_hash
 from easyvideor1.train.publishing import engine_backend
+from easyvideor1.train.slots import Slots
 
 if TYPE_CHECKING:
     from easyvideor1.evaluate.engine import Memory
@@ -30,11 +31,11 @@ if TYPE_CHECKING:
     from easyvideor1.evaluate.weight_buckets import WeightBucket
     from easyvideor1.preprocess.clip import Clip
     from easyvideor1.preprocess.store import ClipStore, LoadCounts
+    from easyvideor1.train.token_tree import ClipLoader
 
 log = logging.getLogger(__name__)
 
 NUM_ENCODED_PROMPTS = 4  # of the greatest length, whose encoded media an engine keeps
-NUM_PREPARED = 4  # prompts whose frames are loaded while the engine is full
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,11 +68,7 @@ class EngineActor:
             validation: open_store(config, family, validation=validation)
             for validation in (False, True)
         }
-        num_seqs = rollout.engine.max_num_seqs
-        self._slots = {
-            False: asyncio.Semaphore(-(-num_seqs // rollout.group_size) + NUM_PREPARED),
-            True: asyncio.Semaphore(num_seqs + NUM_PREPARED),
-        }
+        self._slots = Slots(rollout.engine.max_num_seqs)
         self._engine: Engine = await Engine.start(
             model.path,
             engine_config(config, self._index),
@@ -81,14 +78,29 @@ class EngineActor:
         )
 
     async def complete(
-        self, request_id: str, prompt: Prompt, settings: SamplingSettings, validation: bool
+        self,
+        request_id: str,
+        prompt: Prompt,
+        settings: SamplingSettings,
+        validation: bool,
+        shuffle_seed: int | None = None,
     ) -> list[Completion] | Refusal:
-        """The completions of one prompt; one that the engine fails on is asked once more."""
+        """The completions of one prompt; one that the engine fails on is asked once more.
+
+        Args:
+            request_id: unique among the requests in flight; names the prompt in messages.
+            prompt: with the sample whose clips are shown.
+            settings: how many completions, and how they are drawn.
+            validation: show the clips on the budget of validation.
+            shuffle_seed: show the frames of videos out of order; None: in order.
+        """
         from easyvideor1.evaluate.engine_request import RequestFailedError, RequestRefusedError
 
-        async with self._slots[validation]:
+        async with self._slots.take(settings.n):
             try:
-                clips = await asyncio.to_thread(self._stores[validation].load, prompt.sample)
+                clips = await asyncio.to_thread(
+                    load_clips, self._stores[validation], prompt.sample, shuffle_seed
+                )
             except UserError as error:
                 return Refusal(reason=str(error))
             for name in (request_id, f"{request_id}, again"):
@@ -166,6 +178,16 @@ class EngineActor:
         await self._engine.stop()
 
 
+def load_clips(store: "ClipLoader", sample: Sample, shuffle_seed: int | None) -> "list[Clip]":
+    """The clips of a sample; with a seed, the frames of each video in an order of its own."""
+    clips = store.load(sample)
+    if shuffle_seed is None:
+        return clips
+    from easyvideor1.preprocess.shuffling import shuffled
+
+    return [shuffled(clip, shuffle_seed + index) for index, clip in enumerate(clips)]
+
+
 def _request(
     request_id: str, prompt: Prompt, clips: "list[Clip]", settings: SamplingSettings
 ) -> "EngineRequest":
@@ -193,28 +215,48 @@ class RaySampler:
         self._cache_metrics = CacheMetrics("rollout")
 
     def generate(
-        self, prompts: Sequence[Prompt], group_sizes: Sequence[int], *, step: int
+        self,
+        prompts: Sequence[Prompt],
+        group_sizes: Sequence[int],
+        *,
+        step: int,
+        draw: int = 0,
+        shuffled_frames: bool = False,
     ) -> list[list[Completion]]:
         """Completions with the log-probs of the policy that sampled them; [] where refused."""
+        # Each of these is a sample of its own of the same prompt.
+        which = [*([f"draw {draw}"] if draw else []), *(["shuffled"] if shuffled_frames else [])]
+        seeds = [stable_hash(self._seed, step, p.sample.id, *which) for p in prompts]
         settings = [
-            SamplingSettings(
-                temperature=self._config.temperature,
-                max_new_tokens=self._config.max_new_tokens,
+            replace(
+                sampling_law(self._config),
                 n=size,
-                seed=stable_hash(self._seed, step, prompt.sample.id)
-                if self._seeds_requests
-                else None,
+                seed=seed if self._seeds_requests else None,
                 logprobs=True,
             )
-            for prompt, size in zip(prompts, group_sizes, strict=True)
+            for size, seed in zip(group_sizes, seeds, strict=True)
         ]
-        return self._complete(prompts, settings, name=f"step {step}", validation=False)
+        return self._complete(
+            prompts,
+            settings,
+            name=", ".join([f"step {step}", *which]),
+            validation=False,
+            shuffle_seeds=seeds if shuffled_frames else None,
+        )
 
-    def answer(self, prompts: Sequence[Prompt]) -> list[Completion | None]:
+    def answer(
+        self, prompts: Sequence[Prompt], *, validation: bool = True
+    ) -> list[Completion | None]:
         """One greedy completion per prompt; None where refused."""
-        greedy = SamplingSettings(temperature=0.0, max_new_tokens=self._config.max_new_tokens)
+        greedy = SamplingSettings(max_new_tokens=self._config.max_new_tokens)
+        if not validation:
+            greedy = sampling_law(self._config)  # its penalties change what is likeliest
+        greedy = replace(greedy, temperature=0.0)
         groups = self._complete(
-            prompts, [greedy] * len(prompts), name="validation", validation=True
+            prompts,
+            [greedy] * len(prompts),
+            name="validation" if validation else "greedy",
+            validation=validation,
         )
         return [group[0] if group else None for group in groups]
 
@@ -250,13 +292,15 @@ class RaySampler:
         *,
         name: str,
         validation: bool,
+        shuffle_seeds: Sequence[int] | None = None,
     ) -> list[list[Completion]]:
         engine_of = assign([prompt.sample for prompt in prompts], len(self._engines))
+        seeds = shuffle_seeds or [None] * len(prompts)
         calls = [
             # The index keeps ids apart where a sample stands twice in a batch.
-            (engine, (f"{name}, {index}: {prompt.sample.id}", prompt, wanted, validation))
-            for index, (engine, prompt, wanted) in enumerate(
-                zip(engine_of, prompts, settings, strict=True)
+            (engine, (f"{name}, {index}: {prompt.sample.id}", prompt, wanted, validation, seed))
+            for index, (engine, prompt, wanted, seed) in enumerate(
+                zip(engine_of, prompts, settings, seeds, strict=True)
             )
         ]
         groups = self._engines.each("complete", calls, timeout_s=self._config.timeout_s)
@@ -269,6 +313,19 @@ class RaySampler:
         self._num_refused += 1
         log.warning("sample %s is left out of the rollout: %s", prompt.sample.id, refusal.reason)
         return []
+
+
+def sampling_law(config: RolloutConfig) -> SamplingSettings:
+    """How one completion of a rollout is drawn, but for its seed."""
+    return SamplingSettings(
+        temperature=config.temperature,
+        top_p=config.top_p,
+        top_k=config.top_k,
+        min_p=config.min_p,
+        presence_penalty=config.presence_penalty,
+        repetition_penalty=config.repetition_penalty,
+        max_new_tokens=config.max_new_tokens,
+    )
 
 
 def seeding(config: RolloutConfig) -> Seeding:
