@@ -27,6 +27,7 @@ from tests.train.policy_cases import (
     part_of,
     prompt_about,
     sample,
+    without_memory,
 )
 
 ARROWS = (
@@ -68,7 +69,7 @@ class Run:
             for completion, advantage in zip(group, (1.0, -1.0), strict=True)
         ]
         self.seen.append([(e.completion.token_ids, e.completion.logprobs) for e in examples])
-        self.seen.append(self.learner.update(examples))
+        self.seen.append(without_memory(self.learner.update(examples)))
         self.learner.publish(self.sampler)
 
     def train(self) -> "Run":

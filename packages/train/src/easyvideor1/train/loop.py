@@ -1,15 +1,16 @@
-"""The algorithm in one screen: take, rollout, reward, advantage, update, publish, validate, save.
+"""The algorithm in one screen: collect, advantage, update, publish, validate, save.
 
-Everything behind a name of `Runtime` is a Protocol of `interfaces`; Ray, vLLM and FSDP are not seen
-here. `cli` calls `train` inside `ray_runtime.open_runtime`.
+To collect is to take prompts, sample and score them (`collection`). Everything behind a name of
+`Runtime` is a Protocol of `interfaces`; Ray, vLLM and FSDP are not seen here. `cli` calls `train`
+inside `ray_runtime.open_runtime`.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from easyvideor1.schema.records import Completion, Group
+from easyvideor1.train.collection import collect
 from easyvideor1.train.config import TrainConfig
-from easyvideor1.train.interfaces import Experience, Prompt, Runtime, Scorer, TrainExample
+from easyvideor1.train.interfaces import Experience, Runtime, TrainExample
 from easyvideor1.train.metrics import Stopwatch, summarize
 from easyvideor1.train.validation import validate
 from easyvideor1.train.warm_start import warm_start
@@ -28,20 +29,10 @@ def train(config: TrainConfig, runtime: Runtime) -> float | None:
         position = replace(position, step=position.step + 1, validation=None)
         clock = Stopwatch()
 
-        with clock("rollout"):
-            prompts = data.take(config.rollout.batch_size)
-            sizes = [config.rollout.group_size] * len(prompts)
-            completions = sampler.generate(prompts, sizes, step=position.step)
-            data.refuse([p for p, group in zip(prompts, completions, strict=True) if not group])
-
-        with clock("reward"):
-            answered, groups = score_groups(prompts, completions, runtime.score)
+        collected = collect(config, runtime, step=position.step, clock=clock)
+        experiences = collected.experiences
 
         with clock("advantage"):
-            experiences = [
-                Experience(prompt=prompt, group=group)
-                for prompt, group in zip(answered, groups, strict=True)
-            ]
             examples = to_examples(experiences, runtime.advantages(experiences))
 
         with clock("update"):  # nothing to learn from where the engine refused every prompt
@@ -57,9 +48,10 @@ def train(config: TrainConfig, runtime: Runtime) -> float | None:
             with clock("save"):
                 runtime.checkpoints.save(position)
 
-        runtime.tracker.log_groups(groups, step=position.step)
+        runtime.tracker.log_groups([e.group for e in experiences], step=position.step)
         runtime.tracker.log(
-            summarize(groups, num_prompts=len(prompts))
+            summarize(experiences)
+            | collected.metrics
             | runtime.advantages.metrics()
             | learned
             | data.metrics()
@@ -68,23 +60,6 @@ def train(config: TrainConfig, runtime: Runtime) -> float | None:
             step=position.step,
         )
     return position.validation
-
-
-def score_groups(
-    prompts: Sequence[Prompt], completions: Sequence[Sequence[Completion]], score: Scorer
-) -> tuple[list[Prompt], list[Group]]:
-    """The prompts that have completions, and these with their rewards; all scored in one call."""
-    answered = [(p, group) for p, group in zip(prompts, completions, strict=True) if group]
-    scores = iter(score([(p.sample, c) for p, group in answered for c in group]))
-    groups = [
-        Group(
-            sample=prompt.sample,
-            completions=tuple(group),
-            scores=tuple(next(scores) for _ in group),
-        )
-        for prompt, group in answered
-    ]
-    return [prompt for prompt, _ in answered], groups
 
 
 def to_examples(

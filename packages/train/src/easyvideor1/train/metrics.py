@@ -13,23 +13,25 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from easyvideor1.schema.records import Completion, Group, Score, ScoreStatus, Source
+from easyvideor1.train.interfaces import Experience
 
 if TYPE_CHECKING:
     from easyvideor1.preprocess.store import LoadCounts
 
 
-def summarize(groups: Sequence[Group], *, num_prompts: int) -> dict[str, float]:
-    """Rewards by part, task and source, lengths, ties and offline share of one step's groups.
+def summarize(experiences: Sequence[Experience]) -> dict[str, float]:
+    """Rewards by part, task and source, lengths, ties and offline share of one step.
 
     Args:
-        groups: of the prompts that the engine did not refuse.
-        num_prompts: how many were taken.
+        experiences: that the step learns from.
     """
-    counts = {
-        "groups/refused": float(num_prompts - len(groups)),
+    groups = [experience.group for experience in experiences]
+    return {
         "groups/skipped_step": float(not groups),
+        **(_describe(groups) if groups else {}),
+        **_rewards("reward/greedy", [e.greedy for e in experiences if e.greedy is not None]),
+        **_rewards("reward/control", [score for e in experiences for score in e.control]),
     }
-    return counts | _describe(groups) if groups else counts
 
 
 def _describe(groups: Sequence[Group]) -> dict[str, float]:
