@@ -89,9 +89,7 @@ class Rollouts:
         return [
             Experience(
                 prompt=prompt,
-                group=Group(
-                    sample=prompt.sample, completions=tuple(group), scores=tuple(of_group)
-                ),
+                group=Group(sample=prompt.sample, completions=tuple(group), scores=tuple(of_group)),
             )
             for (prompt, group), of_group in zip(answered, scores, strict=True)
         ]
@@ -182,10 +180,10 @@ def num_to_draw(missing: int, num_kept: int, num_prompts: int, *, at_most: int) 
 def has_spread(experience: Experience, key: str) -> bool:
     """Whether a part of the reward differs within a group.
 
-    An offline completion of a mixed group counts like any other, because it is part of the baseline:
-    where it is right and all sampled ones are wrong, every advantage differs from 0, and such a
-    group, of a prompt too hard for the policy, is what offline completions are mixed in for. Only
-    a group whose advantages are all 0 teaches nothing.
+    An offline completion of a mixed group counts like any other, because it is part of the
+    baseline: where it is right and all sampled ones are wrong, every advantage differs from 0, and
+    such a group, of a prompt too hard for the policy, is what offline completions are mixed in for.
+    Only a group whose advantages are all 0 teaches nothing.
 
     Raises:
         UserError: the scores lack the part.
