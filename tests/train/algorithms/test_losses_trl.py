@@ -62,20 +62,22 @@ def trainer(tmp_path_factory: pytest.TempPathFactory) -> Any:
             initializer_range=0.5,
         )
     )
+    # A mapping, because not all of the base classes' fields are known to a type checker.
+    arguments: dict[str, Any] = {
+        "output_dir": str(tmp_path_factory.mktemp("trl")),
+        "per_device_train_batch_size": len(LENGTHS),
+        "num_generations": len(LENGTHS),
+        "max_completion_length": CONSTANT_LENGTH,
+        "bf16": False,
+        "use_cpu": True,
+        "report_to": [],
+        "gradient_checkpointing": False,
+        "use_bias_correction_kl": False,
+    }
     built = trl.GRPOTrainer(
         model=model,
         reward_funcs=lambda completions, **_: [0.0] * len(completions),
-        args=trl.GRPOConfig(
-            output_dir=str(tmp_path_factory.mktemp("trl")),
-            per_device_train_batch_size=len(LENGTHS),
-            num_generations=len(LENGTHS),
-            max_completion_length=CONSTANT_LENGTH,
-            bf16=False,
-            use_cpu=True,
-            report_to=[],
-            gradient_checkpointing=False,
-            use_bias_correction_kl=False,
-        ),
+        args=trl.GRPOConfig(**arguments),
         train_dataset=Dataset.from_list([{"prompt": "w3"}]),
         processing_class=tokenizer,
     )
