@@ -132,6 +132,7 @@ def example(
     logprobs: Sequence[float] | None = None,
     source: Source = Source.policy,
     token_weights: list[float] | None = None,
+    old_logprobs: list[float] | None = None,
 ) -> TrainExample:
     about = sample(name)
     segment = Segment(
@@ -142,6 +143,7 @@ def example(
         completion=Completion(segments=(segment,), text="", finish_reason="stop", source=source),
         advantages=[advantage] * len(token_ids),
         token_weights=token_weights,
+        old_logprobs=old_logprobs,
     )
 
 
@@ -171,13 +173,14 @@ def make_learner(
     temperature: float = 1.0,
     dtype: str = "auto",
     clip_store: ClipLoader | None = None,
+    algorithm: AlgorithmConfig | None = None,
     **fields: object,
 ) -> RankLearner:
     """Without gradient clipping, which would hide errors of scale."""
     settings: dict = {"optimizer": OptimizerConfig(max_grad_norm=inf)} | fields
     return RankLearner(
         config=LearnerConfig(**settings),
-        algorithm=AlgorithmConfig(),
+        algorithm=algorithm or AlgorithmConfig(),
         model_path=str(path),
         family=family_at(path),
         clip_store=clip_store or RandomClips(clips_for(family_at(path))),
@@ -193,13 +196,17 @@ def trainable_learner(path: Path, **fields: object) -> RankLearner:
 
 
 def gradients_of(
-    learner: RankLearner, examples: list[TrainExample], objective: Objective = "policy"
+    learner: RankLearner,
+    examples: list[TrainExample],
+    objective: Objective = "policy",
+    *,
+    kl_coefficient: float = 0.0,
 ) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
     """Gradient by parameter name as one update would apply it, and the metrics; changes nothing."""
     learner._apply = lambda grad_norm: None  # type: ignore[method-assign]
     try:
         learner.optimizer.zero_grad()
-        metrics = without_memory(learner.update(examples, objective))
+        metrics = without_memory(learner.update(examples, objective, kl_coefficient=kl_coefficient))
         gradients = {
             name.replace("_checkpoint_wrapped_module.", ""): _full(parameter.grad)
             for name, parameter in learner.model.hf.named_parameters()
@@ -213,7 +220,11 @@ def gradients_of(
 
 def without_memory(metrics: dict[str, float]) -> dict[str, float]:
     """What does not depend on how and in which process an update was computed."""
-    return {name: value for name, value in metrics.items() if not name.endswith("_gb")}
+    return {
+        name: value
+        for name, value in metrics.items()
+        if not name.endswith("_gb") and not name.startswith("seconds/")
+    }
 
 
 def _full(tensor: torch.Tensor) -> torch.Tensor:

@@ -197,7 +197,7 @@ def test_offloading_moves_optimizer_and_weights_and_changes_nothing(sharp_model_
     learner.offload()
     learner.onload()
     assert {id(p) for p in model.parameters()} >= held
-    move(model, optimizer, torch.device("meta"))
+    move([model], optimizer, torch.device("meta"))
     tensors = [*model.parameters(), *(p.grad for p in model.parameters() if p.grad is not None)]
     moments = [v for state in optimizer.state.values() for k, v in state.items() if k != "step"]
     assert {tensor.device.type for tensor in [*tensors, *moments]} == {"meta"}

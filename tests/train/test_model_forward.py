@@ -5,11 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 from transformers import AutoModelForImageTextToText
-from transformers.video_utils import VideoMetadata
 
-from easyvideor1.schema.records import MediaKind
-from easyvideor1.train.interfaces import TrainExample
 from easyvideor1.train.learner import RankLearner
+from tests.train.plain_model import plain_logits, sampling_logprobs
 from tests.train.policy_cases import (
     CLIPS,
     all_groups,
@@ -32,49 +30,6 @@ def plain_model(sharp_model_path: Path):
     return AutoModelForImageTextToText.from_pretrained(sharp_model_path, dtype=torch.float32)
 
 
-def plain_logits(model, family, one: TrainExample) -> torch.Tensor:
-    """[answer, vocabulary] from transformers' own processor, positions and forward."""
-    about, processor = one.prompt.sample, family.processor
-    clips = CLIPS[about.id]
-    text = family.tokenizer.decode(one.prompt.token_ids)
-    images = [torch.tensor(c.frames[0]) for c in clips if c.kind is MediaKind.image]
-    videos = [c for c in clips if c.kind is MediaKind.video]
-    inputs = processor(
-        text=[text],
-        images=images or None,
-        videos=[torch.tensor(c.frames) for c in videos] or None,
-        video_metadata=[
-            VideoMetadata(
-                fps=c.metadata.source_fps,
-                total_num_frames=c.metadata.total_frames,
-                frames_indices=list(c.metadata.frame_indices),
-            )
-            for c in videos
-        ]
-        or None,
-        images_kwargs={"do_resize": False},
-        videos_kwargs={"do_resize": False, "do_sample_frames": False},
-        return_tensors="pt",
-    )
-    answer = torch.tensor([one.completion.token_ids])
-    prompt_length = inputs["input_ids"].shape[1]
-    inputs["input_ids"] = torch.cat([inputs["input_ids"], answer], dim=1)
-    inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
-    if "mm_token_type_ids" in inputs:
-        kinds = inputs["mm_token_type_ids"]
-        inputs["mm_token_type_ids"] = torch.cat([kinds, torch.zeros_like(answer)], dim=1)
-    with torch.no_grad():
-        logits = model(**inputs, use_cache=False).logits[0]
-    return logits[prompt_length - 1 : -1].float()
-
-
-def sampling_logprobs(logits: torch.Tensor, family, temperature: float) -> torch.Tensor:
-    """[answer, vocabulary] of the distribution that rollouts draw from."""
-    logits = logits / temperature
-    logits[:, list(family.forbidden_token_ids)] = -torch.inf
-    return logits.log_softmax(-1)
-
-
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("name", CLIPS)
 def test_log_probs_and_entropy_are_those_of_the_plain_model(
@@ -83,7 +38,9 @@ def test_log_probs_and_entropy_are_those_of_the_plain_model(
     family = family_at(sharp_model_path)
     learner = make_learner(sharp_model_path, temperature=temperature)
     [one] = group(family, name, (8,))
-    expected = sampling_logprobs(plain_logits(plain_model, family, one), family, temperature)
+    with torch.no_grad():
+        logits = plain_logits(plain_model, family, one)
+    expected = sampling_logprobs(logits, family, temperature)
     chosen = expected.gather(1, torch.tensor(one.completion.token_ids)[:, None])[:, 0]
     assert chosen.std() > 0.5  # the model is sharp enough to tell right from wrong
     [ours] = learner.logprobs([one])

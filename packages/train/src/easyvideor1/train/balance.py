@@ -70,8 +70,10 @@ class GroupCost:
 class Division:
     """Which rank computes what, and how long the model says that takes."""
 
+    indices: list[list[int]]
+    """[ranks] of examples; together each of them once."""
     shares: list[list[TrainExample]]
-    """[ranks] examples; together each of them once."""
+    """[ranks] these examples."""
     loads: list[float]
     """[ranks] FLOPs."""
 
@@ -99,9 +101,11 @@ def divide(examples: Sequence[TrainExample], num_ranks: int, cost_model: CostMod
     while placement.relieve_busiest():
         if placement.cost < best_cost:
             best, best_cost = placement.copy(), placement.cost
-    shares = [sorted(index for part in rank.values() for index in part) for rank in best.held()]
+    indices = [sorted(index for part in rank.values() for index in part) for rank in best.held()]
     return Division(
-        shares=[[examples[index] for index in share] for share in shares], loads=best.loads
+        indices=indices,
+        shares=[[examples[index] for index in share] for share in indices],
+        loads=best.loads,
     )
 
 

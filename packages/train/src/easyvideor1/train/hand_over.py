@@ -22,21 +22,34 @@ class HandOver:
         self._engines = engines
         self._is_learners_turn = False
 
+    def divergences(self, examples: Sequence[TrainExample]) -> list[list[float]]:
+        """Asked before an update, in the same turn of the learner."""
+        self._take_turn()
+        return self._learner.divergences(examples)
+
     def update(
-        self, examples: Sequence[TrainExample], objective: Objective = "policy"
+        self,
+        examples: Sequence[TrainExample],
+        objective: Objective = "policy",
+        *,
+        kl_coefficient: float = 0.0,
     ) -> dict[str, float]:
         """First half of the cycle. Several updates in a row are one turn of the learner."""
-        if not self._is_learners_turn:
-            self._read("rollout")
-            # The weights go too: a copy in host memory would be overwritten by the next publish.
-            self._engines.sleep()
-            self._read("sleep")
-            self._learner.onload()
-            self._read("onload")
-            self._is_learners_turn = True
-        learned = self._learner.update(examples, objective)
+        self._take_turn()
+        learned = self._learner.update(examples, objective, kl_coefficient=kl_coefficient)
         self._read("update")
         return learned
+
+    def _take_turn(self) -> None:
+        if self._is_learners_turn:
+            return
+        self._read("rollout")
+        # The weights go too: a copy in host memory would be overwritten by the next publish.
+        self._engines.sleep()
+        self._read("sleep")
+        self._learner.onload()
+        self._read("onload")
+        self._is_learners_turn = True
 
     def publish(self, sampler: Sampler) -> None:
         """Second half of the cycle, or new weights for engines that are awake."""

@@ -47,6 +47,9 @@ class TrainExample:
     """[L] advantage of each token of the completion; read where the loss counts it."""
     token_weights: list[float] | None = None
     """[L] weight of each token of the completion in the loss; None for 1 everywhere."""
+    old_logprobs: list[float] | None = None
+    """[L] log-probs of the tokens as the learner computes them under the weights that sampled;
+    None where those are the weights before the update."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,10 +161,21 @@ class Learner(Protocol):
         """Start a phase: a fresh optimizer and schedule for `objective`."""
         ...
 
+    def divergences(self, examples: Sequence[TrainExample]) -> list[list[float]]:
+        """Per example [L] estimates of the KL of the current policy from the reference, in nats."""
+        ...
+
     def update(
-        self, examples: Sequence[TrainExample], objective: Objective = "policy"
+        self,
+        examples: Sequence[TrainExample],
+        objective: Objective = "policy",
+        *,
+        kl_coefficient: float = 0.0,
     ) -> dict[str, float]:
-        """One optimizer step on `examples`; returns its metrics."""
+        """Optimizer steps on `examples`; returns their metrics.
+
+        `kl_coefficient` multiplies the divergence where it is part of the loss.
+        """
         ...
 
     def publish(self, sampler: Sampler) -> None:

@@ -7,7 +7,7 @@ All public methods are collective: every rank calls them.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -17,29 +17,34 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
+from transformers import PreTrainedModel
 
 from easyvideor1.train import checkpoint, export
 from easyvideor1.train.activation_memory import ActivationMeter, peak_bytes, reset_peak
-from easyvideor1.train.algorithm_config import AlgorithmConfig
+from easyvideor1.train.aggregation import denominator_part, token_shares
+from easyvideor1.train.algorithm_config import Aggregation, AlgorithmConfig, KlPlace
 from easyvideor1.train.balance import CostModel
 from easyvideor1.train.config import LearnerConfig, OptimizerConfig
 from easyvideor1.train.failures import at_samples
 from easyvideor1.train.freezing import frozen_prefixes
 from easyvideor1.train.interfaces import Objective, TrainExample
 from easyvideor1.train.kernels import kernels_of, refuse_slow, told
-from easyvideor1.train.kl import k3
+from easyvideor1.train.metrics import Stopwatch
 from easyvideor1.train.model_forward import PolicyModel, TokenScores
-from easyvideor1.train.objectives import OBJECTIVES, imitation, weighted_sum
+from easyvideor1.train.objectives import imitation, weighted_sum
 from easyvideor1.train.offloading import move
 from easyvideor1.train.optimizer import build_optimizer, clip_gradients, learning_rate
+from easyvideor1.train.policy_loss import policy_loss
+from easyvideor1.train.reference import Reference
 from easyvideor1.train.screening import Screen
-from easyvideor1.train.sharding import default_device, load_model, shard
-from easyvideor1.train.tally import Tally
+from easyvideor1.train.sharding import computation_dtype, default_device, load_model, shard
+from easyvideor1.train.tally import Tally, describe
 from easyvideor1.train.token_tree import (
     Batch,
     ClipLoader,
     build_trees,
     idle_forest,
+    loss_weights,
     pack,
     to_batch,
 )
@@ -94,15 +99,34 @@ class RankLearner:
         if self.rank == 0:
             print(told(self.kernels))
         refuse_slow(self.kernels, self.device, allowed=config.allow_slow_kernels)
-        self.model = PolicyModel(
-            language_model,
-            temperature=temperature,
-            forbidden_token_ids=family.forbidden_token_ids,
-            logits_chunk_tokens=config.logits_chunk_tokens,
-        )
+        self.temperature = temperature
+        self.model = self._policy(language_model, entropy_gradient=algorithm.entropy_bonus > 0)
         shard(self.model, self.device, dtype, config)
         self.model.train()
+        self.reference: Reference | None = None
+        if algorithm.kl.place is not KlPlace.none:
+            self.reference = self._load_reference(dtype, trust_remote_code=trust_remote_code)
+        self._has_learned = False
         self.begin(config.optimizer, total_updates=None)
+
+    def _policy(self, language_model: PreTrainedModel, *, entropy_gradient: bool) -> PolicyModel:
+        return PolicyModel(
+            language_model,
+            temperature=self.temperature,
+            forbidden_token_ids=self.family.forbidden_token_ids,
+            logits_chunk_tokens=self.config.logits_chunk_tokens,
+            entropy_gradient=entropy_gradient,
+        )
+
+    def _load_reference(self, dtype: str, *, trust_remote_code: bool) -> Reference:
+        plain = replace(self.config, activation_checkpointing=False, freeze=[])
+        language_model = load_model(self.model_path, plain, trust_remote_code=trust_remote_code)
+        # It is never updated, so the dtype of the computation is enough.
+        for parameter in language_model.parameters():
+            parameter.data = parameter.data.to(computation_dtype(dtype, self.device))
+        model = self._policy(language_model, entropy_gradient=False)
+        shard(model, self.device, dtype, plain, backward=False)
+        return Reference(model, self.algorithm.kl.estimator)
 
     @property
     def rank(self) -> int:
@@ -132,6 +156,8 @@ class RankLearner:
     def begin(self, optimizer: OptimizerConfig, total_updates: int | None) -> None:
         """Start a phase of training: a fresh optimizer, its schedule at 0. Weights stay.
 
+        They become those of the reference.
+
         Args:
             optimizer: its settings.
             total_updates: where a cosine schedule ends; None where the rate stays constant.
@@ -142,19 +168,29 @@ class RankLearner:
         self.optimizer = build_optimizer(self.model, optimizer)
         self.num_updates = 0
         self.num_skipped = 0
+        if self.reference is not None:
+            self.reference.adopt(self.model)
+            self._is_reference_initial = not self._has_learned
 
     def update(
-        self, examples: Sequence[TrainExample], objective: Objective = "policy"
+        self,
+        examples: Sequence[TrainExample],
+        objective: Objective = "policy",
+        *,
+        kl_coefficient: float = 0.0,
     ) -> dict[str, float]:
         """Train on this rank's share of the examples.
 
         One optimizer step; with `updates_per_rollout` above 1 as many, each on a part of the
-        share. A step whose gradient is not finite, or of whose completions none can be trained on,
-        is skipped and counted.
+        share. In the first the weights are those that sampled, so the ratio to them is 1 by
+        construction; for the further ones the log-probs before the first are computed first. A
+        step whose gradient is not finite, or of whose completions none can be trained on, is
+        skipped and counted.
 
         Args:
             examples: this rank's share, see `balance.divide`; may be empty.
             objective: the algorithm's, or imitation (`sft`).
+            kl_coefficient: of the divergence from the reference, where it is in the loss.
 
         Returns:
             Metrics over all ranks, the same on every rank.
@@ -166,21 +202,23 @@ class RankLearner:
             raise ValueError("nothing to train on: no rank was given an example")
         reset_peak(self.device)
         screened = self._screen(examples)
-        accepted = screened.examples
         tally = Tally(self.device)
         tally.add("refused_completions", torch.tensor(screened.num_refused))
         num_parts = self.config.updates_per_rollout if objective == "policy" else 1
+        count = len(screened.examples)
+        parts = [screened.examples[_bounds(count, part, num_parts)] for part in range(num_parts)]
+        clock = Stopwatch()
         if num_parts > 1:
-            accepted = self._with_old_logprobs(accepted, screened.clips)
+            with clock("old_logprobs"):
+                parts[1:] = [self._with_old_logprobs(p, screened.clips) for p in parts[1:]]
         grad_norms: list[float] = []
-        for part in range(num_parts):
-            share = accepted[_bounds(len(accepted), part, num_parts)]
-            is_first = not grad_norms
-            norm = self._step(share, screened.clips, objective, tally, on_policy=is_first)
+        for part in parts:
+            norm = self._step(part, screened.clips, objective, tally, kl_coefficient)
             if norm is not None:
                 grad_norms.append(norm)
+        self._has_learned = True
         tally.add_max("peak_memory_gb", torch.tensor([peak_bytes(self.device) / 1e9]))
-        return self._metrics(tally, grad_norms)
+        return self._metrics(tally, grad_norms) | clock.phases()
 
     def logprobs(self, examples: Sequence[TrainExample]) -> list[list[float]]:
         """Log-probs of each completion's tokens under the current weights.
@@ -188,20 +226,47 @@ class RankLearner:
         Returns:
             Per example [L], 0 on tokens that no policy chose.
         """
-        return self._logprobs(examples, self.clip_store)
+        return self._per_token(examples, self.clip_store, self._logprobs_of)
 
-    def _logprobs(self, examples: Sequence[TrainExample], clips: ClipLoader) -> list[list[float]]:
-        scores: list[list[float]] = [[] for _ in examples]
-        with torch.no_grad():
-            for batch in self._batches(examples, clips):
-                with at_samples(batch.sample_ids):
-                    logprobs = self.model(batch).logprobs.tolist()
-                for index, logprob in zip(batch.examples.tolist(), logprobs, strict=True):
-                    if index >= 0:
-                        scores[index].append(logprob)
+    def divergences(self, examples: Sequence[TrainExample]) -> list[list[float]]:
+        """Estimates of the KL of the current policy from the reference, by `algorithm.kl`.
+
+        Returns:
+            Per example [L], in nats; 0 on tokens that no policy chose, and on all of a completion
+            that an update would refuse.
+        """
+        assert self.reference is not None, "algorithm.kl.place=none keeps no reference"
+        screened = self._screen(examples)
+        values = self._per_token(screened.examples, screened.clips, self._divergences_of)
+        known = dict(zip(screened.indices, values, strict=True))
+        return [known.get(i, [0.0] * len(e.advantages)) for i, e in enumerate(examples)]
+
+    def _logprobs_of(self, batch: Batch) -> Tensor:
+        return self.model(batch).logprobs
+
+    def _divergences_of(self, batch: Batch) -> Tensor:
+        assert self.reference is not None
+        scores = self.model(batch, self.reference.distribution(batch))
+        return self.reference.divergence(batch, scores)
+
+    @torch.no_grad()
+    def _per_token(
+        self,
+        examples: Sequence[TrainExample],
+        clips: ClipLoader,
+        values_of: Callable[[Batch], Tensor],
+    ) -> list[list[float]]:
+        """Per example [L] what `values_of` gives for its targets, 0 elsewhere."""
+        found: list[list[float]] = [[] for _ in examples]
+        for batch in self._batches(examples, clips):
+            with at_samples(batch.sample_ids):
+                values = values_of(batch).tolist()
+            for index, value in zip(batch.examples.tolist(), values, strict=True):
+                if index >= 0:
+                    found[index].append(value)
         return [
             _spread(values, example.completion.loss_mask)
-            for values, example in zip(scores, examples, strict=True)
+            for values, example in zip(found, examples, strict=True)
         ]
 
     def gather_weights(self, skip: tuple[str, ...] = ()) -> Iterator[tuple[str, Tensor]]:
@@ -227,22 +292,38 @@ class RankLearner:
 
     def offload(self) -> None:
         """Move weights and optimizer to host memory; without a GPU they are there already."""
-        move(self.model, self.optimizer, torch.device("cpu"))
+        self._move(torch.device("cpu"))
 
     def onload(self) -> None:
-        """Move weights and optimizer to this rank's device; before `update` and `logprobs`."""
-        move(self.model, self.optimizer, self.device)
+        """Move weights and optimizer to this rank's device; before anything is computed."""
+        self._move(self.device)
+
+    def _move(self, device: torch.device) -> None:
+        models = [self.model] if self.reference is None else [self.model, self.reference.model]
+        move(models, self.optimizer, device)
 
     def save(self, folder: Path) -> None:
         """Write weights, optimizer, schedule and random states into `folder`."""
         progress = {"num_updates": self.num_updates, "num_skipped": self.num_skipped}
-        checkpoint.save_rank(folder, self.model, self.optimizer, progress)
+        checkpoint.save_rank(
+            folder, self.model, self.optimizer, progress, reference=self._own_reference
+        )
 
     def load(self, folder: Path) -> None:
         """Restore what `save` wrote; the number of ranks may have changed."""
-        progress = checkpoint.load_rank(folder, self.model, self.optimizer)
+        reference = None if self.reference is None else self.reference.model
+        progress = checkpoint.load_rank(folder, self.model, self.optimizer, reference)
         self.num_updates = progress["num_updates"]
         self.num_skipped = progress["num_skipped"]
+        self._has_learned = True
+        self._is_reference_initial = not progress["has_reference"]
+
+    @property
+    def _own_reference(self) -> PolicyModel | None:
+        """The reference where it is not the model that the run began with."""
+        if self.reference is None or self._is_reference_initial:
+            return None
+        return self.reference.model
 
     def export(self, folder: Path) -> None:
         """Write a Hugging Face folder that transformers and vLLM load."""
@@ -261,15 +342,17 @@ class RankLearner:
         clips: ClipLoader,
         objective: Objective,
         tally: Tally,
-        *,
-        on_policy: bool,
+        kl_coefficient: float,
     ) -> float | None:
         """One optimizer step; returns the norm of the gradient before clipping.
 
         None where no rank has an example, and nothing is done.
         """
-        total_weight = self._total_weight(examples)
-        if total_weight is None:
+        aggregation = self.algorithm.aggregation
+        if objective == "sft":
+            aggregation = Aggregation.token_mean
+        denominator = self._denominator(examples, aggregation)
+        if denominator is None:
             log.warning("update skipped: none of its completions can be trained on")
             self.num_skipped += 1
             return None
@@ -277,45 +360,36 @@ class RankLearner:
         for number, batch in enumerate(self._batches(examples, clips)):
             with at_samples(batch.sample_ids):
                 with activations.measure() if number == 0 else nullcontext():
-                    scores: TokenScores = self.model(batch)
+                    scores, divergence_T = self._read(batch, objective)
                 if objective == "sft":
                     loss_T = imitation(scores.logprobs)
                 else:
-                    loss_T = self._policy_loss(scores.logprobs, batch, tally, on_policy=on_policy)
-                loss = weighted_sum(loss_T, batch.weights) / total_weight
+                    loss_T = policy_loss(
+                        scores,
+                        divergence_T,
+                        batch,
+                        self.algorithm,
+                        tally,
+                        kl_coefficient=kl_coefficient,
+                    )
+                shares_T = token_shares(batch.weights, batch.examples, aggregation) / denominator
+                loss = weighted_sum(loss_T, shares_T)
                 # FSDP averages gradients over ranks; the loss is a sum over them.
                 (loss * self.world_size).backward()
-                tally.count(loss_T.detach(), scores.entropy, batch)
+                tally.add("loss", loss.detach())
+                tally.count(scores.entropy.detach(), batch)
         tally.add_max("activation_gb", torch.tensor([activations.num_bytes / 1e9]))
         grad_norm = clip_gradients(self.model.parameters(), self.optimizer_config.max_grad_norm)
         self._apply(grad_norm)
         return grad_norm
 
-    def _policy_loss(
-        self, logprobs_T: Tensor, batch: Batch, tally: Tally, *, on_policy: bool
-    ) -> Tensor:
-        sampler_T = batch.sampler_logprobs
-        known_T = ~sampler_T.isnan()
-        # Unknown log-probs are those of the current weights: a ratio of exactly 1.
-        old_T = torch.where(known_T, sampler_T, logprobs_T.detach())
-        loss = OBJECTIVES[self.algorithm.objective.name](
-            logprobs_T,
-            old_T,
-            batch.advantages,
-            batch.examples,
-            batch.weights,
-            self.algorithm.objective,
-        )
-        tally.add("ratio", weighted_sum(loss.ratio_T, batch.weights))
-        tally.add("clip_low", weighted_sum(loss.clipped_low_T.float(), batch.weights))
-        tally.add("clip_high", weighted_sum(loss.clipped_high_T.float(), batch.weights))
-        if on_policy:
-            sampled_T = known_T & ~batch.is_offline & (batch.weights > 0)
-            ours_T, theirs_T = logprobs_T.detach()[sampled_T], sampler_T[sampled_T]
-            tally.add("sampled_tokens", sampled_T.sum())
-            tally.add("mismatch_kl", k3(theirs_T, ours_T).sum())
-            tally.add_max("mismatch_max", (ours_T - theirs_T).abs())
-        return loss.loss_T
+    def _read(self, batch: Batch, objective: Objective) -> tuple[TokenScores, Tensor | None]:
+        """Scores of the targets; and their divergence, where it is part of the loss."""
+        reference = self.reference
+        if reference is None or objective == "sft" or self.algorithm.kl.place is not KlPlace.loss:
+            return self.model(batch), None
+        scores: TokenScores = self.model(batch, reference.distribution(batch))
+        return scores, reference.divergence(batch, scores)
 
     def _apply(self, grad_norm: float) -> None:
         if torch.tensor(grad_norm).isfinite():
@@ -340,35 +414,19 @@ class RankLearner:
         }
         if not grad_norms:
             return metrics
-        weight = sums["weight"]
-        metrics |= {
-            "learner/loss": sums["loss"] / weight,
-            "learner/grad_norm": sum(grad_norms) / len(grad_norms),
-            "learner/entropy": sums["entropy"] / weight,
-            "learner/offline_share": sums["offline"] / weight,
-            "learner/trained_tokens": sums["trained_tokens"],
-            "learner/tokens": sums["tokens"],
-            "learner/activation_gb": maxima["activation_gb"],
-        }
-        if "ratio" in sums:
-            metrics["learner/ratio_mean"] = sums["ratio"] / weight
-            metrics["learner/clip_low_fraction"] = sums["clip_low"] / weight
-            metrics["learner/clip_high_fraction"] = sums["clip_high"] / weight
-        if sums.get("sampled_tokens"):
-            metrics["learner/mismatch_kl"] = sums["mismatch_kl"] / sums["sampled_tokens"]
-            metrics["learner/mismatch_max"] = maxima["mismatch_max"]
-        return metrics
+        metrics["learner/loss"] = sums["loss"] / len(grad_norms)
+        metrics["learner/grad_norm"] = sum(grad_norms) / len(grad_norms)
+        return metrics | describe(sums, maxima)
 
     def _with_old_logprobs(
-        self, examples: list[TrainExample], clips: ClipLoader
+        self, examples: Sequence[TrainExample], clips: ClipLoader
     ) -> list[TrainExample]:
-        """Completions without log-probs get those of the weights before the first step."""
-        lacking = [i for i, e in enumerate(examples) if e.completion.logprobs is None]
-        filled = list(examples)
-        logprobs = self._logprobs([examples[i] for i in lacking], clips)
-        for index, values in zip(lacking, logprobs, strict=True):
-            filled[index] = _with_logprobs(examples[index], values)
-        return filled
+        """The examples with the log-probs of the weights before the first step."""
+        logprobs = self._per_token(examples, clips, self._logprobs_of)
+        return [
+            replace(example, old_logprobs=values)
+            for example, values in zip(examples, logprobs, strict=True)
+        ]
 
     def _batches(self, examples: Sequence[TrainExample], clips: ClipLoader) -> Iterator[Batch]:
         """Micro-batches on the device; every rank yields the same number."""
@@ -382,22 +440,22 @@ class RankLearner:
                 return
             yield to_batch(forest or idle_forest(pad), pad).to(self.device)
 
-    def _total_weight(self, examples: Sequence[TrainExample]) -> float | None:
-        """Sum of the token weights over all ranks: what makes the loss a mean.
+    def _denominator(
+        self, examples: Sequence[TrainExample], aggregation: Aggregation
+    ) -> float | None:
+        """What the weighted losses of all tokens on all ranks are divided by, see `aggregation`.
 
         None where no rank has an example.
         """
-        own = sum(
-            weight
-            for example in examples
-            for weight, counts in zip(
-                example.token_weights or [1.0] * len(example.completion.token_ids),
-                example.completion.loss_mask,
-                strict=True,
-            )
-            if counts
+        weights = [loss_weights(example.completion, example.token_weights) for example in examples]
+        lengths = torch.tensor([len(w) for w in weights], dtype=torch.long)
+        own = denominator_part(
+            torch.cat([*weights, torch.zeros(0)]).double(),
+            torch.arange(len(examples)).repeat_interleave(lengths),
+            aggregation,
+            self.algorithm.constant_length or 1,
         )
-        counts = torch.tensor([own, len(examples)], dtype=torch.float64)
+        counts = torch.stack([own, torch.tensor(len(examples), dtype=torch.float64)])
         total, num_examples = self._sum(counts).tolist()
         if not num_examples:
             return None
@@ -427,12 +485,3 @@ def _spread(values: list[float], mask: list[bool]) -> list[float]:
     """`values` at the places where `mask` is True, 0 elsewhere."""
     remaining = iter(values)
     return [next(remaining) if counts else 0.0 for counts in mask]
-
-
-def _with_logprobs(example: TrainExample, values: list[float]) -> TrainExample:
-    segments, start = [], 0
-    for segment in example.completion.segments:
-        stop = start + len(segment.token_ids)
-        segments.append(replace(segment, logprobs=tuple(values[start:stop])))
-        start = stop
-    return replace(example, completion=replace(example.completion, segments=tuple(segments)))

@@ -135,5 +135,8 @@ class Stopwatch:
 
     def seconds(self) -> dict[str, float]:
         """Seconds by phase, and `seconds/step` since the stopwatch was made."""
-        phases = {f"seconds/{phase}": seconds for phase, seconds in self._seconds.items()}
-        return {**phases, "seconds/step": time.perf_counter() - self._start}
+        return {**self.phases(), "seconds/step": time.perf_counter() - self._start}
+
+    def phases(self) -> dict[str, float]:
+        """Seconds by phase."""
+        return {f"seconds/{phase}": seconds for phase, seconds in self._seconds.items()}

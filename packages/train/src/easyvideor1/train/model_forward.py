@@ -10,12 +10,14 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from easyvideor1.schema.records import MediaKind
+from easyvideor1.train import kl
 from easyvideor1.train.token_tree import Batch
 
 # Legend: N target tokens, H hidden size, V vocabulary.
@@ -30,7 +32,16 @@ class TokenScores(NamedTuple):
     logprobs: Tensor
     """[N] log-prob of the token, in nats."""
     entropy: Tensor
-    """[N] entropy of the distribution it was drawn from, in nats, without gradient."""
+    """[N] entropy of the distribution it was drawn from, in nats."""
+    divergence: Tensor
+    """[N] KL from that distribution to the reference's, in nats; 0 where none was given."""
+
+
+class Distribution(NamedTuple):
+    """The distributions of all target tokens, before the head has made them [N, V]."""
+
+    hidden_NH: Tensor
+    head_VH: Tensor
 
 
 class PolicyModel(nn.Module):
@@ -49,23 +60,46 @@ class PolicyModel(nn.Module):
         temperature: float,
         forbidden_token_ids: Sequence[int],
         logits_chunk_tokens: int,
+        entropy_gradient: bool = False,
     ):
+        """Wrap a model.
+
+        Args:
+            language_model: of Hugging Face.
+            temperature: of the rollouts.
+            forbidden_token_ids: may not be sampled.
+            logits_chunk_tokens: target tokens whose logits are alive at once.
+            entropy_gradient: whether the entropies have a gradient, which costs memory.
+        """
         super().__init__()
         self.hf = language_model
         self.temperature = temperature
         self.logits_chunk_tokens = logits_chunk_tokens
+        self.entropy_gradient = entropy_gradient
         num_logits = language_model.config.get_text_config().vocab_size
         forbidden = torch.tensor([i for i in forbidden_token_ids if i < num_logits])
         self.register_buffer("forbidden_token_ids", forbidden.long(), persistent=False)
 
-    def forward(self, batch: Batch) -> TokenScores:
-        """Log-probs and entropies of the batch's target tokens."""
+    def forward(self, batch: Batch, reference: Distribution | None = None) -> TokenScores:
+        """Log-probs and entropies of the batch's target tokens, and what a reference differs by."""
+        return self._score(self._target_states(batch), batch.target_ids, reference)
+
+    def distribution(self, batch: Batch) -> Distribution:
+        """The distributions of the batch's target tokens, for the `forward` of another policy.
+
+        FSDP knows it as a forward, see `sharding.shard`.
+        """
+        # A copy: the whole head is there only as long as this runs.
+        return Distribution(self._target_states(batch), self.hf.lm_head.weight.clone())
+
+    def _target_states(self, batch: Batch) -> Tensor:
+        """[N, H] last hidden states from which the targets are predicted."""
         if batch.media:
             hidden = self._read(batch, self._encode_media(batch))
         else:
             with self._added_to_embeddings(self._encode_nothing(batch.input_ids.device)):
                 hidden = self._read(batch, {})
-        return self._score(hidden[batch.target_rows, batch.target_columns], batch.target_ids)
+        return hidden[batch.target_rows, batch.target_columns]
 
     def _read(self, batch: Batch, encoded: dict[str, Any]) -> Tensor:
         """[B, L, H] last hidden states of the language model."""
@@ -133,27 +167,41 @@ class PolicyModel(nn.Module):
                     encoded[kind.value].deepstack_features = deepstack
         return encoded
 
-    def _score(self, hidden_NH: Tensor, target_ids_N: Tensor) -> TokenScores:
+    def _score(
+        self, hidden_NH: Tensor, target_ids_N: Tensor, reference: Distribution | None = None
+    ) -> TokenScores:
         """Runs the head chunk by chunk; with several chunks each is recomputed in the backward."""
-        chunks = list(
-            zip(
-                hidden_NH.split(self.logits_chunk_tokens),
-                target_ids_N.split(self.logits_chunk_tokens),
-                strict=True,
-            )
-        )
+        size = self.logits_chunk_tokens
+        hidden, targets = hidden_NH.split(size), target_ids_N.split(size)
+        if reference is None:
+            chunks = [(h, t, None) for h, t in zip(hidden, targets, strict=True)]
+        else:
+            others = [Distribution(h, reference.head_VH) for h in reference.hidden_NH.split(size)]
+            chunks = list(zip(hidden, targets, others, strict=True))
         if len(chunks) == 1:
             return self._score_chunk(*chunks[0])
         scores = [checkpoint(self._score_chunk, *chunk, use_reentrant=False) for chunk in chunks]
         return TokenScores(*(torch.cat(parts) for parts in zip(*scores, strict=True)))
 
-    def _score_chunk(self, hidden_NH: Tensor, target_ids_N: Tensor) -> TokenScores:
-        logits_NV = self.hf.lm_head(hidden_NH).float() / self.temperature
-        logits_NV = logits_NV.index_fill(1, self.forbidden_token_ids, MASKED_LOGIT)
-        logprobs_NV = logits_NV.log_softmax(-1)
-        with torch.no_grad():
+    def _score_chunk(
+        self, hidden_NH: Tensor, target_ids_N: Tensor, reference: Distribution | None
+    ) -> TokenScores:
+        logprobs_NV = self._logprobs(self.hf.lm_head(hidden_NH))
+        with torch.set_grad_enabled(self.entropy_gradient and torch.is_grad_enabled()):
             entropy_N = -(logprobs_NV.exp() * logprobs_NV).sum(-1)
-        return TokenScores(logprobs_NV.gather(1, target_ids_N[:, None])[:, 0], entropy_N)
+        if reference is None:
+            divergence_N = torch.zeros_like(entropy_N)
+        else:
+            with torch.no_grad():
+                theirs_NV = self._logprobs(F.linear(reference.hidden_NH, reference.head_VH))
+            divergence_N = kl.full(logprobs_NV, theirs_NV)
+        logprobs_N = logprobs_NV.gather(1, target_ids_N[:, None])[:, 0]
+        return TokenScores(logprobs_N, entropy_N, divergence_N)
+
+    def _logprobs(self, logits_NV: Tensor) -> Tensor:
+        """[N, V] log-probs of the sampling law, in fp32."""
+        scaled_NV = logits_NV.float() / self.temperature
+        return scaled_NV.index_fill(1, self.forbidden_token_ids, MASKED_LOGIT).log_softmax(-1)
 
 
 def _finite(saved: Tensor) -> Tensor:

@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from easyvideor1.train.actors import Actors, log_to
-from easyvideor1.train.balance import CostModel, divide
+from easyvideor1.train.balance import CostModel, Division, divide
 from easyvideor1.train.config import TrainConfig
 from easyvideor1.train.direct_transfer import DirectSender, DirectSetup
 from easyvideor1.train.failures import on_rank
@@ -69,13 +70,14 @@ class RankActor:
 
         # The same on every rank and in every run; a checkpoint restores what was reached.
         torch.manual_seed(config.seed)
-        model = config.model
+        model, algorithm = config.model, config.algorithm
         family = family_of(config.model)
+        longest = algorithm.constant_length or config.rollout.max_new_tokens
         self._config = config
         self._store = open_store(config, family, validation=False)
         self._learner = RankLearner(
             config=config.learner,
-            algorithm=config.algorithm,
+            algorithm=replace(algorithm, constant_length=longest),
             model_path=model.path,
             family=family,
             clip_store=self._store,
@@ -95,18 +97,25 @@ class RankActor:
             learner = self._config.learner
             self._learner.begin(learner.optimizer, train.steps * learner.updates_per_rollout)
 
-    def update(self, examples: list[TrainExample], objective: Objective) -> dict[str, float]:
+    def update(
+        self, examples: list[TrainExample], objective: Objective, kl_coefficient: float
+    ) -> dict[str, float]:
         """This rank's part of an update."""
         with on_rank(self._rank):
-            return self._learner.update(examples, objective)
+            return self._learner.update(examples, objective, kl_coefficient=kl_coefficient)
 
     def cost_model(self) -> CostModel:
         """What an update costs."""
         return self._learner.cost_model
 
     def logprobs(self, examples: list[TrainExample]) -> list[list[float]]:
-        """See `RankLearner.logprobs`; every rank is asked the same."""
+        """See `RankLearner.logprobs`; of this rank's share."""
         return self._learner.logprobs(examples)
+
+    def divergences(self, examples: list[TrainExample]) -> list[list[float]]:
+        """See `RankLearner.divergences`; of this rank's share."""
+        with on_rank(self._rank):
+            return self._learner.divergences(examples)
 
     def load_counts(self) -> "LoadCounts":
         """Clips loaded so far, and where they came from."""
@@ -188,18 +197,20 @@ class RayLearner:
         self._ranks.all("begin", objective, timeout_s=self._timeout_s)
 
     def update(
-        self, examples: Sequence[TrainExample], objective: Objective = "policy"
+        self,
+        examples: Sequence[TrainExample],
+        objective: Objective = "policy",
+        *,
+        kl_coefficient: float = 0.0,
     ) -> dict[str, float]:
         """One update on all ranks together, divided by what the examples cost.
 
         Its metrics say as well how even the division is, and how often frames came from the cache.
         """
-        if self._cost_model is None:
-            (self._cost_model,) = self._ranks.each(
-                "cost_model", [(0, ())], timeout_s=self._timeout_s
-            )
-        division = divide(examples, len(self._ranks), self._cost_model)
-        calls = [(rank, (share, objective)) for rank, share in enumerate(division.shares)]
+        division = self._divide(examples)
+        calls = [
+            (rank, (share, objective, kl_coefficient)) for rank, share in enumerate(division.shares)
+        ]
         learned = self._ranks.each("update", calls, timeout_s=self._timeout_s)[0]
         counts = self._ranks.all("load_counts", timeout_s=self._timeout_s)
         balance = {"learner/makespan_over_mean": division.makespan_over_mean}
@@ -207,7 +218,28 @@ class RayLearner:
 
     def logprobs(self, examples: Sequence[TrainExample]) -> list[list[float]]:
         """Log-probs of each completion's tokens under the current weights."""
-        return self._ranks.all("logprobs", list(examples), timeout_s=self._timeout_s)[0]
+        return self._per_token("logprobs", examples)
+
+    def divergences(self, examples: Sequence[TrainExample]) -> list[list[float]]:
+        """Per example [L] KL of the current policy from the reference."""
+        return self._per_token("divergences", examples)
+
+    def _per_token(self, method: str, examples: Sequence[TrainExample]) -> list[list[float]]:
+        """What the ranks say together about each token, in the order of the examples."""
+        division = self._divide(examples)
+        calls = [(rank, (share,)) for rank, share in enumerate(division.shares)]
+        found = self._ranks.each(method, calls, timeout_s=self._timeout_s)
+        values: dict[int, list[float]] = {}
+        for indices, share in zip(division.indices, found, strict=True):
+            values |= zip(indices, share, strict=True)
+        return [values[index] for index in range(len(examples))]
+
+    def _divide(self, examples: Sequence[TrainExample]) -> Division:
+        if self._cost_model is None:
+            (self._cost_model,) = self._ranks.each(
+                "cost_model", [(0, ())], timeout_s=self._timeout_s
+            )
+        return divide(examples, len(self._ranks), self._cost_model)
 
     def publish(self, sampler: Sampler) -> None:
         """Hand the current weights to every engine, under the next version."""

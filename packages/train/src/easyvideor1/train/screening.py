@@ -46,6 +46,8 @@ class Screened:
 
     examples: list[TrainExample]
     """In the order in which they came."""
+    indices: list[int]
+    """[examples] where each stood among those that came."""
     clips: HeldClips
     """Of all of them."""
     num_refused: int
@@ -69,8 +71,10 @@ class Screen:
             readable = [i for i in indices if self._is_readable(examples[i])]
             if readable and self._hold_clips(examples[readable[0]], len(readable), clips):
                 kept += readable
+        kept.sort()
         return Screened(
-            examples=[examples[i] for i in sorted(kept)],
+            examples=[examples[i] for i in kept],
+            indices=kept,
             clips=clips,
             num_refused=len(examples) - len(kept),
         )

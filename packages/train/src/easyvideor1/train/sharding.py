@@ -13,7 +13,11 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import (
+    MixedPrecisionPolicy,
+    fully_shard,
+    register_fsdp_forward_method,
+)
 from transformers import AutoModelForImageTextToText, PreTrainedModel
 
 from easyvideor1.schema.errors import UserError
@@ -77,13 +81,27 @@ def load_model(
     return model
 
 
-def shard(model: PolicyModel, device: torch.device, dtype: str, config: LearnerConfig) -> None:
+def shard(
+    model: PolicyModel,
+    device: torch.device,
+    dtype: str,
+    config: LearnerConfig,
+    *,
+    backward: bool = True,
+) -> None:
     """Put the model on its device, sharded over the process group if there is one.
+
+    Args:
+        model: in float32, on the CPU.
+        device: where it computes.
+        dtype: of the computation, as in the config.
+        config: of the learner.
+        backward: whether a backward follows each forward; without one nothing stays gathered.
 
     Raises:
         UserError: for a dtype that needs a process group without one, or an unknown dtype.
     """
-    compute_dtype = _compute_dtype(dtype, device)
+    compute_dtype = computation_dtype(dtype, device)
     if not dist.is_initialized():
         if compute_dtype is not torch.float32:
             raise UserError(
@@ -97,8 +115,12 @@ def shard(model: PolicyModel, device: torch.device, dtype: str, config: LearnerC
     if compute_dtype is not torch.float32:
         policy = MixedPrecisionPolicy(param_dtype=compute_dtype, reduce_dtype=torch.float32)
     blocks = [parent.get_submodule(name) for parent, name in _blocks(model.hf)]
-    for module in [*blocks, model.hf.model.visual, model]:
+    for module in [*blocks, model.hf.model.visual]:
         fully_shard(module, mesh=mesh, mp_policy=policy)
+    # None is the library's own way: the root stays gathered for the backward.
+    reshard = None if backward else True
+    fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
+    register_fsdp_forward_method(model, "distribution")
 
 
 def _mesh(device: torch.device, config: LearnerConfig) -> DeviceMesh:
@@ -120,7 +142,12 @@ def _mesh(device: torch.device, config: LearnerConfig) -> DeviceMesh:
     )
 
 
-def _compute_dtype(dtype: str, device: torch.device) -> torch.dtype:
+def computation_dtype(dtype: str, device: torch.device) -> torch.dtype:
+    """What `model.dtype` means on `device`.
+
+    Raises:
+        UserError: for a dtype that cannot be trained in.
+    """
     if dtype == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     known = {"float32": torch.float32, "bfloat16": torch.bfloat16}

@@ -40,13 +40,39 @@ class Tally:
             reduced.append(dict(zip(values, total, strict=True)))
         return reduced[0], reduced[1]
 
-    def count(self, loss_T: Tensor, entropy_T: Tensor, batch: Batch) -> None:
+    def count(self, entropy_T: Tensor, batch: Batch) -> None:
         """Add what every micro-batch is reported with; T target tokens, without gradient."""
         self.add("weight", batch.weights.sum())
-        self.add("loss", weighted_sum(loss_T, batch.weights))
         self.add("entropy", weighted_sum(entropy_T, batch.weights))
         self.add("offline", weighted_sum(batch.is_offline.float(), batch.weights))
         self.add("trained_tokens", (batch.weights > 0).sum())
         # An idle forest has no example and costs nothing worth counting.
         is_idle = bool((batch.examples < 0).all())
         self.add("tokens", torch.tensor(0 if is_idle else batch.num_tokens))
+
+
+MEANS = {
+    "entropy": "learner/entropy",
+    "offline": "learner/offline_share",
+    "ratio": "learner/ratio_mean",
+    "clip_low": "learner/clip_low_fraction",
+    "clip_high": "learner/clip_high_fraction",
+    "correction_weight": "learner/correction_weight",
+    "rejected": "learner/rejected_fraction",
+    "divergence": "learner/reference_kl",
+}
+"""Sums over tokens by the name of their mean, in which each token has its weight in the loss."""
+
+
+def describe(sums: dict[str, float], maxima: dict[str, float]) -> dict[str, float]:
+    """Metrics of an update from what was counted over all its micro-batches and ranks."""
+    metrics = {name: sums[key] / sums["weight"] for key, name in MEANS.items() if key in sums}
+    metrics |= {
+        "learner/trained_tokens": sums["trained_tokens"],
+        "learner/tokens": sums["tokens"],
+        "learner/activation_gb": maxima["activation_gb"],
+    }
+    if sums.get("sampled_tokens"):
+        metrics["learner/mismatch_kl"] = sums["mismatch_kl"] / sums["sampled_tokens"]
+        metrics["learner/mismatch_max"] = maxima["mismatch_max"]
+    return metrics

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
-from easyvideor1.schema.records import MediaKind, Sample, Source
+from easyvideor1.schema.records import Completion, MediaKind, Sample, Source
 from easyvideor1.train.failures import at_samples
 
 if TYPE_CHECKING:
@@ -62,7 +62,10 @@ class TreeSegment:
     weights: Tensor | None = None
     """[L] weight of each token in the loss, where trainable."""
     sampler_logprobs: Tensor | None = None
-    """[L] log-probs under the weights that sampled them, where known."""
+    """[L] log-probs as the engine that sampled them computed them, where known."""
+    old_logprobs: Tensor | None = None
+    """[L] log-probs as the learner computes them under the weights that sampled; None where those
+    are the current ones."""
     advantages: Tensor | None = None
     """[L] advantage of each token, where trainable."""
     source: Source = Source.policy
@@ -206,11 +209,10 @@ def _answer(
     if len(example.advantages) != num_tokens:
         raise ValueError(f"{num_tokens} tokens but {len(example.advantages)} advantages")
     advantages = torch.tensor(example.advantages, dtype=torch.float32)
-    weights = torch.tensor(completion.loss_mask, dtype=torch.float32)
-    if example.token_weights is not None:
-        if len(example.token_weights) != num_tokens:
-            raise ValueError(f"{num_tokens} tokens but {len(example.token_weights)} weights")
-        weights = weights * torch.tensor(example.token_weights, dtype=torch.float32)
+    old = None
+    if example.old_logprobs is not None:
+        old = torch.tensor(example.old_logprobs, dtype=torch.float32)
+    weights = loss_weights(completion, example.token_weights)
     chain: list[TreeSegment] = []
     start = 0
     for segment in completion.segments:
@@ -227,6 +229,7 @@ def _answer(
                 sampler_logprobs=None
                 if segment.logprobs is None
                 else torch.tensor(segment.logprobs, dtype=torch.float32),
+                old_logprobs=None if old is None else old[start:stop],
                 advantages=advantages[start:stop],
                 source=completion.source,
                 example=index,
@@ -234,6 +237,16 @@ def _answer(
         )
         start = stop
     return chain
+
+
+def loss_weights(completion: Completion, token_weights: Sequence[float] | None) -> Tensor:
+    """[L] weight of each token in the loss: 0 where no policy chose it."""
+    weights = torch.tensor(completion.loss_mask, dtype=torch.float32)
+    if token_weights is None:
+        return weights
+    if len(token_weights) != len(weights):
+        raise ValueError(f"{len(weights)} tokens but {len(token_weights)} weights")
+    return weights * torch.tensor(token_weights, dtype=torch.float32)
 
 
 def pack(trees: Iterable[TokenTree], max_tokens: int) -> Iterator[Forest]:
@@ -303,6 +316,8 @@ class Batch:
     """[N]"""
     sampler_logprobs: Tensor
     """[N] NaN where nobody knows them."""
+    old_logprobs: Tensor
+    """[N] NaN where the current weights are those that sampled."""
     is_offline: Tensor
     """[N] True for tokens that another policy chose."""
     examples: Tensor
@@ -355,7 +370,17 @@ def to_batch(forest: Forest, pad_token_id: int) -> Batch:
             used.append(index)
         branch_media.append(tuple(used))
         targets += _targets(branch, row)
-    names = ("rows", "columns", "ids", "weights", "advantages", "logprobs", "offline", "examples")
+    names = (
+        "rows",
+        "columns",
+        "ids",
+        "weights",
+        "advantages",
+        "logprobs",
+        "old_logprobs",
+        "offline",
+        "examples",
+    )
     columns = {
         name: torch.cat(parts)
         for name, parts in zip(names, zip(*targets, strict=True), strict=True)
@@ -371,6 +396,7 @@ def to_batch(forest: Forest, pad_token_id: int) -> Batch:
         weights=columns["weights"],
         advantages=columns["advantages"],
         sampler_logprobs=columns["logprobs"],
+        old_logprobs=columns["old_logprobs"],
         is_offline=columns["offline"],
         examples=columns["examples"],
         num_tokens=sum(lengths),
@@ -391,6 +417,7 @@ def _targets(branch: list[TreeSegment], row: int) -> Iterator[tuple[Tensor, ...]
                 torch.zeros(count) if segment.weights is None else segment.weights,
                 torch.zeros(count) if segment.advantages is None else segment.advantages,
                 unknown if segment.sampler_logprobs is None else segment.sampler_logprobs,
+                unknown if segment.old_logprobs is None else segment.old_logprobs,
                 torch.full((count,), segment.source is Source.offline),
                 torch.full((count,), -1 if segment.example is None else segment.example),
             )

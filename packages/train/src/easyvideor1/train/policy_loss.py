@@ -1,0 +1,75 @@
+"""The loss of a micro-batch under the algorithm: correction, objective, divergence, entropy.
+
+Puts the pure functions of `correction`, `objectives` and `kl` together as the config says and
+counts what is reported of them. Called by `learner.RankLearner` for every micro-batch.
+"""
+
+import torch
+from torch import Tensor
+
+from easyvideor1.train.algorithm_config import AlgorithmConfig
+from easyvideor1.train.correction import correct
+from easyvideor1.train.kl import k3
+from easyvideor1.train.model_forward import TokenScores
+from easyvideor1.train.objectives import OBJECTIVES, weighted_sum
+from easyvideor1.train.tally import Tally
+from easyvideor1.train.token_tree import Batch
+
+# Legend: T target tokens of a micro-batch.
+
+
+def policy_loss(
+    scores: TokenScores,
+    divergence_T: Tensor | None,
+    batch: Batch,
+    config: AlgorithmConfig,
+    tally: Tally,
+    *,
+    kl_coefficient: float,
+) -> Tensor:
+    """[T] loss of each token: w L(r, A) + beta KL - eta H.
+
+    r is the ratio to the weights that sampled, 1 by construction where those are the current ones;
+    w the rollout correction, beta `kl_coefficient`, eta `algorithm.entropy_bonus`.
+
+    Args:
+        scores: of the policy, with gradient.
+        divergence_T: KL from the reference, with gradient; None where it is not part of the loss.
+        batch: the targets with their advantages.
+        config: the algorithm.
+        tally: counts ratio, clipping, correction and mismatch.
+        kl_coefficient: beta.
+    """
+    old_T = torch.where(batch.old_logprobs.isnan(), scores.logprobs.detach(), batch.old_logprobs)
+    loss = OBJECTIVES[config.objective.name](
+        scores.logprobs, old_T, batch.advantages, batch.examples, batch.weights, config.objective
+    )
+    correction = correct(
+        old_T, batch.sampler_logprobs, batch.examples, batch.weights, config.correction
+    )
+    loss_T = correction.weights_T * loss.loss_T
+    for name, values_T in (
+        ("ratio", loss.ratio_T),
+        ("clip_low", loss.clipped_low_T.float()),
+        ("clip_high", loss.clipped_high_T.float()),
+        ("correction_weight", correction.weights_T),
+        ("rejected", correction.rejected_T.float()),
+    ):
+        tally.add(name, weighted_sum(values_T, batch.weights))
+    if divergence_T is not None:
+        loss_T = loss_T + kl_coefficient * divergence_T
+        tally.add("divergence", weighted_sum(divergence_T.detach(), batch.weights))
+    if config.entropy_bonus:
+        loss_T = loss_T - config.entropy_bonus * scores.entropy
+    _count_mismatch(old_T, batch, tally)
+    return loss_T
+
+
+def _count_mismatch(old_T: Tensor, batch: Batch, tally: Tally) -> None:
+    """How far the learner's policy is from the engine's that sampled: KL(engine || learner)."""
+    engine_T = batch.sampler_logprobs
+    sampled_T = ~engine_T.isnan() & ~batch.is_offline & (batch.weights > 0)
+    ours_T, theirs_T = old_T[sampled_T], engine_T[sampled_T]
+    tally.add("sampled_tokens", sampled_T.sum())
+    tally.add("mismatch_kl", k3(theirs_T, ours_T).sum())
+    tally.add_max("mismatch_max", (ours_T - theirs_T).abs())
