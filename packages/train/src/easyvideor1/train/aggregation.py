@@ -44,7 +44,7 @@ def token_shares(weights_T: Tensor, sequences_T: Tensor, aggregation: Aggregatio
 
 
 def denominator_part(
-    weights_T: Tensor, sequences_T: Tensor, aggregation: Aggregation, constant_length: int
+    weights_T: Tensor, sequences_T: Tensor, aggregation: Aggregation, constant_length: int | None
 ) -> Tensor:
     """What a micro-batch adds to the number that the step's sum is divided by.
 
@@ -55,7 +55,7 @@ def denominator_part(
         weights_T: [T] weight of each token, not negative.
         sequences_T: [T] index of each token's completion, each in one micro-batch alone.
         aggregation: which of them.
-        constant_length: L of `constant`, in tokens.
+        constant_length: L of `constant`, in tokens; the others do without.
 
     Returns:
         Scalar in float64, in which counts of tokens stay exact when added up.
@@ -63,4 +63,7 @@ def denominator_part(
     if aggregation is Aggregation.token_mean:
         return weights_T.detach().sum(dtype=torch.float64)
     num_sequences = count_sequences(sequences_T, weights_T > 0).double()
-    return num_sequences * constant_length if aggregation is Aggregation.constant else num_sequences
+    if aggregation is Aggregation.sequence_mean:
+        return num_sequences
+    assert constant_length is not None, "aggregation=constant needs a length"
+    return num_sequences * constant_length

@@ -453,7 +453,7 @@ class RankLearner:
             torch.cat([*weights, torch.zeros(0)]).double(),
             torch.arange(len(examples)).repeat_interleave(lengths),
             aggregation,
-            self.algorithm.constant_length or 1,
+            self.algorithm.constant_length,
         )
         counts = torch.stack([own, torch.tensor(len(examples), dtype=torch.float64)])
         total, num_examples = self._sum(counts).tolist()
