@@ -36,6 +36,7 @@ from easyvideor1.train.config import (
 )
 from easyvideor1.train.data import TrainingData
 from easyvideor1.train.interfaces import Prompt, Runtime, TrainExample
+from easyvideor1.train.kl_penalty import KlPenalty
 from easyvideor1.train.left_out import Journal, LeftOut
 from easyvideor1.train.mixing import ReplaceSampler
 from easyvideor1.train.offline import OfflineReader, stable_hash
@@ -127,7 +128,13 @@ class TablePolicy:
     def begin(self, objective: str) -> None:
         self.phases.append(objective)
 
-    def update(self, examples: Sequence[TrainExample], objective: str = "policy"):
+    def update(
+        self,
+        examples: Sequence[TrainExample],
+        objective: str = "policy",
+        *,
+        kl_coefficient: float = 0.0,
+    ) -> dict[str, float]:
         self.updates.append((objective, list(examples)))
         for example in examples:
             row = self.logits.setdefault(example.prompt.sample.id, np.zeros(len(ANSWERS)))
@@ -233,6 +240,7 @@ class TableRun:
         start = self.folder.starting_point(config)
         self.folder.begin(config)
         advantages = AdvantageEstimator(config.algorithm.advantage)
+        kl = KlPenalty(config.algorithm.kl)
         warm = (warm_data, self.reader) if config.train.warm_start.steps else None
         self.runtime = Runtime(
             data=self.data,
@@ -242,6 +250,7 @@ class TableRun:
             learner=self.policy,
             score=lambda answers: score_completions(answers, config.reward),
             advantages=advantages,
+            kl=kl,
             checkpoints=Checkpointer(
                 config,
                 self.folder,
@@ -251,6 +260,7 @@ class TableRun:
                     "data": self.data,
                     "warm_start_data": warm_data,
                     "advantages": advantages,
+                    "kl": kl,
                 },
                 on_sealed=self.sealed.append,
             ),

@@ -40,10 +40,10 @@ def test_a_crash_changes_nothing_but_time(table, samples, tmp_path, updates_befo
     crashed = start(table, samples, tmp_path / "crashed")
     update = crashed.policy.update
 
-    def update_or_crash(examples, objective="policy"):
+    def update_or_crash(examples, objective="policy", **settings):
         if len(crashed.policy.updates) == updates_before_the_crash:
             raise ConnectionError
-        return update(examples, objective)
+        return update(examples, objective, **settings)
 
     crashed.policy.update = update_or_crash
     with pytest.raises(ConnectionError):

@@ -18,6 +18,7 @@ from easyvideor1.train.algorithm_config import (
     AlgorithmConfig,
     CorrectionConfig,
     KlConfig,
+    KlController,
     KlEstimator,
     KlPlace,
     Level,
@@ -26,8 +27,7 @@ from easyvideor1.train.algorithm_config import (
 )
 from easyvideor1.train.config import OptimizerConfig
 from easyvideor1.train.interfaces import Experience, TrainExample
-from easyvideor1.train.kl import KlControl
-from easyvideor1.train.kl_penalty import kl_penalties
+from easyvideor1.train.kl_penalty import KlPenalty
 from easyvideor1.train.learner import RankLearner
 from tests.train.algorithms.algorithm_cases import learner_of, off_policy_examples
 from tests.train.plain_model import plain_logits, sampling_logprobs
@@ -160,25 +160,56 @@ def test_completions_that_an_update_would_refuse_have_no_divergence(sharp_model_
     assert ours[1] == learner.divergences(good)[0]
 
 
+def experience_of(examples: Sequence[TrainExample]) -> Experience:
+    return Experience(
+        prompt=examples[0].prompt,
+        group=Group(
+            sample=examples[0].prompt.sample,
+            completions=tuple(e.completion for e in examples),
+            scores=tuple(Score(value=1.0, parts={}) for _ in examples),
+        ),
+    )
+
+
+class OneRank:
+    """`interfaces.Learner.divergences` of a rank."""
+
+    def __init__(self, rank: RankLearner):
+        self.divergences = rank.divergences
+
+
 def test_penalties_are_the_divergences_times_the_coefficient_of_this_step(sharp_model_path):
     examples = group(family_at(sharp_model_path), "video", (5, 9))
     learner = k1_of(sharp_model_path)
     learner.update(examples, "sft")
     divergences = learner.divergences(examples)
-    experience = Experience(
-        prompt=examples[0].prompt,
-        group=Group(
-            sample=examples[0].prompt.sample,
-            completions=tuple(e.completion for e in examples),
-            scores=(Score(value=1.0, parts={}),) * 2,
-        ),
+    config = replace(
+        learner.algorithm.kl, controller=KlController.adaptive, target=1e-6, horizon=10
     )
-    control = KlControl(learner.algorithm.kl)
-    penalties, metrics = kl_penalties([experience], learner, control)
-    for values, divergence in zip(penalties, divergences, strict=True):
+    penalty = KlPenalty(config)
+    assert penalty.in_reward
+    assert penalty.loss_coefficient == 0
+    told = penalty.of_tokens([experience_of(examples)], OneRank(learner))  # type: ignore[arg-type]
+    for values, divergence in zip(told, divergences, strict=True):
         assert values == pytest.approx([-0.5 * d for d in divergence])
-    assert metrics["reward/kl"] == pytest.approx(sum(map(sum, divergences)) / 14)
-    assert metrics["learner/kl_coefficient"] == 0.5
+    mean = sum(map(sum, divergences)) / 14
+    assert penalty.metrics() == {"kl/mean": pytest.approx(mean), "kl/coefficient": 0.5}
+    # Far above or below its target it moves by a fifth of 2 / 10, from the next step on.
+    factor = 1.04 if mean > 0 else 0.96
+    assert penalty.state() == {"coefficient": pytest.approx(0.5 * factor)}
+
+
+def test_the_coefficient_of_the_loss_follows_what_the_update_found():
+    config = KlConfig(place=KlPlace.loss, controller=KlController.adaptive, horizon=10)
+    penalty = KlPenalty(config)
+    assert not penalty.in_reward
+    penalty.after_update({"learner/reference_kl": 5.0}, 2)
+    assert penalty.metrics() == {"kl/mean": 5.0, "kl/coefficient": 0.04}
+    assert penalty.loss_coefficient == pytest.approx(0.04 * 1.04)
+    penalty.after_update({}, 2)  # an update that was skipped says nothing
+    resumed = KlPenalty(config)
+    resumed.load_state(penalty.state())
+    assert resumed.loss_coefficient == penalty.loss_coefficient
 
 
 def test_on_policy_the_ratio_is_exactly_one_whatever_the_engine_says(sharp_model_path):

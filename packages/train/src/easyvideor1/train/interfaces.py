@@ -14,6 +14,7 @@ from easyvideor1.schema.records import Completion, Group, Sample, Score
 if TYPE_CHECKING:
     from easyvideor1.train.actors import Actors
     from easyvideor1.train.advantages import AdvantageEstimator
+    from easyvideor1.train.kl_penalty import KlPenalty
     from easyvideor1.train.offline import OfflineReader
 
 Objective = Literal["policy", "sft"]
@@ -236,6 +237,7 @@ class Runtime:
     learner: Learner
     score: Scorer
     advantages: "AdvantageEstimator"
+    kl: "KlPenalty"
     checkpoints: Checkpoints
     tracker: Tracker
     warm_start: "tuple[Data, OfflineReader] | None" = None

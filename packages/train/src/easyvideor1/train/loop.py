@@ -32,11 +32,19 @@ def train(config: TrainConfig, runtime: Runtime) -> float | None:
         collected = collect(config, runtime, step=position.step, clock=clock)
         experiences = collected.experiences
 
+        penalties = None
+        if runtime.kl.in_reward and experiences:
+            with clock("reference"):
+                penalties = runtime.kl.of_tokens(experiences, learner)
+
         with clock("advantage"):
-            examples = to_examples(experiences, runtime.advantages(experiences))
+            advantages = runtime.advantages(experiences, penalties)
+            examples = to_examples(experiences, advantages)
 
         with clock("update"):  # nothing to learn from where the engine refused every prompt
-            learned = learner.update(examples) if examples else {}
+            coefficient = runtime.kl.loss_coefficient
+            learned = learner.update(examples, kl_coefficient=coefficient) if examples else {}
+            runtime.kl.after_update(learned, len(examples))
 
         with clock("publish"):  # the next rollout samples from the weights just learned
             learner.publish(sampler)
@@ -53,6 +61,7 @@ def train(config: TrainConfig, runtime: Runtime) -> float | None:
             summarize(experiences)
             | collected.metrics
             | runtime.advantages.metrics()
+            | runtime.kl.metrics()
             | learned
             | data.metrics()
             | sampler.metrics()

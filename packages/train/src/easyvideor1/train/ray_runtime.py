@@ -13,6 +13,7 @@ from easyvideor1.train.config import MixingMode, TrainConfig
 from easyvideor1.train.hand_over import HandOver
 from easyvideor1.train.inputs import Inputs
 from easyvideor1.train.interfaces import Learner, Runtime, Sampler
+from easyvideor1.train.kl_penalty import KlPenalty
 from easyvideor1.train.mixing import ReplaceSampler
 from easyvideor1.train.processes import Processes, open_processes
 from easyvideor1.train.publishing import weight_transfer
@@ -74,10 +75,12 @@ def assemble(
     )
     data, warm_start = inputs.training(train), inputs.warm_start(train)
     advantages = AdvantageEstimator(config.algorithm.advantage)
+    kl = KlPenalty(config.algorithm.kl)
     stateful: dict[str, Any] = {
         "data": data,
         "offline": inputs.reader,
         "advantages": advantages,
+        "kl": kl,
     }
     if warm_start is not None:
         stateful["warm_start"] = warm_start
@@ -87,6 +90,7 @@ def assemble(
         learner=learner,
         score=lambda answers: score_completions(answers, config.reward),
         advantages=advantages,
+        kl=kl,
         checkpoints=Checkpointer(
             config,
             folder,
