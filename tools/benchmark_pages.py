@@ -60,7 +60,9 @@ def render(name: str, config: BenchmarkConfig) -> str:
 def prompts(config: BenchmarkConfig) -> list[str]:
     """What the model is asked."""
     prompt = config.prompt
-    texts = {f"Where `{prompt.by}` is `{value}`:": text for value, text in prompt.texts.items()}
+    texts = {
+        f"Where `{' '.join(prompt.by)}` is `{value}`:": text for value, text in prompt.texts.items()
+    }
     if prompt.text is not None:
         texts["Of other questions:" if texts else "The model is asked:"] = prompt.text
     if not texts:

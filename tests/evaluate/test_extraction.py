@@ -1,12 +1,14 @@
 """The forms in which models state a letter: what the strict and the official rules read in each."""
 
+from typing import Any
+
 import pytest
 
 from easyvideor1.evaluate.benchmark_config import ExtractorConfig, Rule
 from easyvideor1.evaluate.official import LETTER_RULES, RULES, read, score_official
 from easyvideor1.rewards import RewardConfig, reward
 from easyvideor1.schema.records import ProblemType, Sample, ScoreStatus
-from tests.evaluate.benchmark_fixtures import NAMES, config_of
+from tests.evaluate.benchmark_fixtures import NAMES, config_of, samples_of
 
 TEXTS = (
     "amber", "basil", "cedar", "dune", "ember", "fjord", "grove",
@@ -127,6 +129,18 @@ OFFICIAL = {
         "Answer: D": "A",
         "nothing": None,
     },
+    Rule.first_character: {"B": "B", "B: basil": "B", " The answer is B": "T", " ": None},
+    Rule.odv_bench: {
+        "B": "B",
+        "b. basil": "B",
+        "(B)": "B",
+        "The answer is B.": "B",
+        "It is a dog": "A",
+        "1,000 (B)": "B",
+        "F": "F",
+        "": None,
+    },
+    Rule.videomathqa: {"B. basil": "B", "The answer is C": "C", "no": None},
     Rule.tagged_text: {
         "<answer>B</answer>": "B",
         "<answer>B. basil</answer>": "B. basil",
@@ -142,6 +156,106 @@ def test_official_rules_read_what_their_scripts_read(rule: Rule) -> None:
     config = ExtractorConfig(rule=rule, letters="ABCD", prefixes=list(PREFIXES))
     found = {text: read(text, question(), config).extracted for text in OFFICIAL[rule]}
     assert found == OFFICIAL[rule]
+
+
+def typed(kind: ProblemType, answer: Any, **fields: Any) -> Sample:
+    return Sample(id="t", problem="?", answer=answer, problem_type=kind, **fields)
+
+
+@pytest.mark.parametrize(
+    ("rule", "sample", "accuracies"),
+    [
+        (
+            Rule.vsi_bench,
+            typed(ProblemType.regression, "5"),
+            {
+                "5": 1.0,
+                "4": 0.6,
+                "6": 0.6,
+                "5.": 1.0,
+                "5 metres": 1.0,
+                "about 5": 0,
+                "nan": 0,
+                "": 0,
+            },
+        ),
+        (Rule.vsi_bench, typed(ProblemType.regression, "10"), {"12": 0.6, "11": 0.9}),
+        (Rule.vsi_bench, typed(ProblemType.regression, "20"), {"11": 0.1}),
+        (Rule.vsi_bench, question(), {"b": 1.0, "B.": 1.0, "(B)": 0, "B basil": 1.0}),
+        (
+            Rule.ovo_bench,
+            typed(ProblemType.numerical, 12),
+            {"12": 1.0, "12 times": 1.0, "1 or 2": 1.0, "012": 0, "twelve": 0},
+        ),
+        (
+            Rule.ovo_bench,
+            typed(ProblemType.boolean, "No"),
+            {"No": 1.0, "N": 1.0, "no": 0, "Not yet": 1.0, "Yes": 0, "": 0},
+        ),
+        (Rule.ovo_bench, question(4, "A"), {"Answer: B": 1.0, "B": 0}),
+        (
+            Rule.mmmu,
+            question(14, "N"),
+            {"N": 1.0, "(M) or (N)": 1.0, "It may be M. It is N.": 0, "A": 0, "": 0, "n": 0},
+        ),
+        (
+            Rule.mmmu,
+            typed(ProblemType.open_ended, "1,200"),
+            {"1200": 1.0, "The result is 1,200 m": 1.0, "x = 1.2e3": 1.0, "120": 0, "many": 0},
+        ),
+        (
+            Rule.tempcompass,
+            typed(ProblemType.boolean, "yes", extra={"task": "yes_no"}),
+            {"Yes, it is": 1.0, "No": 0, "YES": 1.0, "": 0},
+        ),
+        (
+            Rule.tempcompass,
+            question(3),
+            {"B": 1.0, "B. basil": 1.0, "B)": 1.0, "A": 0, "C. cedar": 0},
+        ),
+        (
+            Rule.tempcompass,
+            typed(
+                ProblemType.multiple_choice,
+                "B",
+                options=("Option 1: It rains.", "Option 2: It snows."),
+                extra={"task": "caption_matching"},
+            ),
+            {"Option 2": 1.0, "2.": 1.0, "It snows.": 1.0, "(2) It snows.": 1.0, "1": 0},
+        ),
+        (Rule.judge, question(), {"(B) basil": 1.0, "C": 0, "A dog": 0}),
+    ],
+)
+def test_rules_of_several_kinds_count_as_their_scripts_do(
+    rule: Rule, sample: Sample, accuracies: dict[str, float]
+) -> None:
+    found = {text: read(text, sample, ExtractorConfig(rule=rule)) for text in accuracies}
+    assert all(reading.judge is None for reading in found.values())
+    assert {text: reading.accuracy for text, reading in found.items()} == pytest.approx(accuracies)
+
+
+@pytest.mark.parametrize("text", ["It is the second one", "I think yes"])
+def test_what_words_do_not_decide_goes_to_the_judge(text: str) -> None:
+    sample = typed(ProblemType.boolean, "yes", extra={"task": "yes_no"})
+    reading = read(text, sample, ExtractorConfig(rule=Rule.tempcompass))
+    assert reading.judge is not None and reading.judge.answer == text
+
+
+def test_a_caption_is_held_to_the_question_about_it() -> None:
+    (sample,) = [s for s in samples_of("tempcompass", "release") if s.category == "captioning"]
+    reading = read("A letter is opened.", sample, config_of("tempcompass").extractor)
+    assert reading.judge is not None
+    assert reading.judge.question.startswith("What is the woman doing")
+    assert reading.judge.gold == "B. opening a letter"
+
+
+def test_reasoning_is_held_to_its_steps() -> None:
+    five, *pairs = samples_of("videomathqa", "release")
+    extractor = config_of("videomathqa").extractor
+    reading = read("Half of 48 is 24: C", five, extractor)
+    assert reading.accuracy == 1 and reading.extracted == "C"
+    assert reading.steps is not None and "Half of 48" in reading.steps.gold
+    assert all(read("A", pair, extractor).steps is None for pair in pairs)
 
 
 def test_every_rule_but_strict_has_a_function() -> None:

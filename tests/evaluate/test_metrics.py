@@ -4,12 +4,19 @@ import json
 import math
 import random
 import statistics
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from easyvideor1.evaluate import metrics
-from easyvideor1.evaluate.aggregates import temporal_grounding
+from easyvideor1.evaluate.aggregates import (
+    mlvu,
+    temporal_grounding,
+    video_mme_v2,
+    video_mmmu,
+    videomathqa,
+)
 from easyvideor1.evaluate.benchmark_config import Metric
 from easyvideor1.evaluate.outcome import Outcome
 from easyvideor1.evaluate.scoring import score_predictions
@@ -177,3 +184,69 @@ def test_chance_over_types_is_that_of_a_guesser_who_knows_the_type() -> None:
     summary = metrics.summarize(outcomes(samples, []), Metric.accuracy, [])
     assert summary["by_type"]["multiple_choice"]["chance"] == 0.5
     assert summary["chance"] == (0.5 * 4 + 0.5 * 2) / 6
+
+
+def right_or_wrong(rows: list[tuple[Sample, bool | None]]) -> list[Outcome]:
+    """Outcomes of questions answered rightly, wrongly, or (None) not at all."""
+    answered = [prediction(s.id, s.answer if hit else "Z") for s, hit in rows if hit is not None]
+    return outcomes([s for s, _ in rows], answered)
+
+
+def test_a_question_that_lacks_a_pair_is_wrong() -> None:
+    def pairs(name: str, count: int) -> list[tuple[Sample, bool | None]]:
+        return [
+            (
+                replace(sample(f"{name}{i}", "A"), options=("x", "y"), extra={"question_id": name}),
+                True,
+            )
+            for i in range(count)
+        ]
+
+    whole, short = pairs("a", 4), pairs("b", 3)
+    assert videomathqa(right_or_wrong([*whole, *short])) == {"mbin": 0.5}
+    unanswered = [*whole[:3], (whole[3][0], None)]
+    assert videomathqa(right_or_wrong([*unanswered, *pairs("c", 4)])) == {"mbin": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("structure", "hits", "score"),
+    [
+        ("[1,2,3,4]", (1, 1, 0, 1), 4 / 16),
+        ("[1, [2, 3], 4]", (1, 0, 1, 1), 4 / 12),
+        ("[1, [2, 3], 4]", (1, 1, 1, 0), 7 / 12),
+        ("[1, [2, 3], 4]", (0, 1, 1, 1), 0.0),
+        ("[[1, 2], 3, 4]", (0, 1, 1, 1), 1 / 10),
+        ("[[1, 2], 3, 4]", (1, 1, 1, 0), 5 / 10),
+        ("relevance", (1, 0, 1, 1), 9 / 16),
+        ("relevance", (0, 0, 0, 0), 0.0),
+    ],
+)
+def test_groups_score_by_their_structure_in_the_order_of_their_ids(
+    structure: str, hits: tuple[int, ...], score: float
+) -> None:
+    kind = "relevance" if structure == "relevance" else "logic"
+    about = {"video_id": "1", "group_type": kind, "group_structure": structure, "level": "2"}
+    group = [
+        (sample(f"001-{number + 8}", "A", video="1", extra=about), bool(hit))
+        for number, hit in enumerate(hits)
+    ]
+    found = video_mme_v2(right_or_wrong(group[::-1]))
+    assert found["Non-Lin"] == found["Level 2"] == pytest.approx(score)
+    assert "Non-Lin" not in video_mme_v2(right_or_wrong(group[:3])), "no group without its four"
+
+
+def test_a_mean_over_tasks_is_left_out_where_tasks_are_not_known() -> None:
+    rows = [(sample(f"{i}", "A", extra={"file": "dev"}), i < 3) for i in range(4)]
+    assert mlvu(right_or_wrong(rows)) == {"dev accuracy": 0.75}
+
+
+def test_what_a_video_adds() -> None:
+    kinds = ["Adaptation"] * 4 + ["Question only"] * 4 + ["Perception"] * 2
+    hits = [True, True, True, False, True, False, False, False, True, False]
+    rows = [
+        (sample(f"{i}", "A", category=kind), hit)
+        for i, (kind, hit) in enumerate(zip(kinds, hits, strict=True))
+    ]
+    found = video_mmmu(right_or_wrong(rows))
+    assert found["Δknowledge"] == pytest.approx((0.75 - 0.25) / (1 - 0.25))
+    assert found["accuracy"] == pytest.approx(4 / 6)

@@ -71,14 +71,23 @@ def written(rows: list[dict[str, Any]], folder: Path) -> list[Path]:
     return files
 
 
+def num_questions(row: dict[str, Any]) -> int:
+    """How many questions a row of a release holds."""
+    if row.get("file") == "Adaptation":
+        return 2  # with and without its video
+    for field in ("qa", "test_info"):
+        if field in row:
+            return len(row[field])
+    if "question" in row or "problem" in row or "Question" in row or "options" in row:
+        return 1
+    return sum(
+        len(part) for name, video in row.items() if name != "file" for part in video.values()
+    )
+
+
 def in_order(rows: list[dict[str, Any]], files: list[Path]) -> list[int]:
     """For each question as generated, its place among those read from the files."""
-    counts = [len(row["qa"]) if "qa" in row else 1 for row in rows]
-    names = [
-        row.get("file", "release")
-        for row, count in zip(rows, counts, strict=True)
-        for _ in range(count)
-    ]
+    names = [row.get("file", "release") for row in rows for _ in range(num_questions(row))]
     order = sorted(range(len(names)), key=lambda place: [f.stem for f in files].index(names[place]))
     places = [0] * len(names)
     for read, generated in enumerate(order):

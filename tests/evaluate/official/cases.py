@@ -325,6 +325,311 @@ def longvideo_reason() -> Case:
     return rows, texts
 
 
+def number_text(rng: random.Random, gold: float) -> str | None:
+    """A number near the gold one, in the forms that answers have, or none."""
+    value = gold * rng.choice([1, 1, 0.8, 1.2, 1.05, 0.5, 2, 1.1])
+    forms: list[str | None] = [
+        f"{value:g}",
+        f"{value:.1f}",
+        f"{value:g}.",
+        f"{value:g} metres",
+        f"about {value:g}",
+        f"<think>{gold:g}</think>{value:g}",
+        f"-{value:g}",
+        "inf",
+        "nan",
+        "two",
+        "",
+        None,
+    ]
+    return rng.choice(forms)
+
+
+def vsi_bench() -> Case:
+    rng = random.Random("vsi_bench")
+    rows, texts = [], []
+    numeric = ["object_counting", "object_abs_distance", "object_size_estimation"]
+    lettered = ["route_planning", "obj_appearance_order", "object_rel_distance"]
+    lettered += [f"object_rel_direction_{level}" for level in ("easy", "medium", "hard")]
+    for number in range(400):
+        kind = rng.choice([*numeric, "room_size_estimation", *lettered])
+        row = {
+            "id": number,
+            "dataset": rng.choice(["arkitscenes", "scannet"]),
+            "scene_name": f"scene{number // 4}",
+            "question_type": kind,
+            "question": f"Question {number}?",
+        }
+        if kind in lettered:
+            given = options(rng, rng.choice([2, 4]))
+            gold = LETTERS[rng.randrange(len(given))]
+            shown = [f"{a}. {b}" for a, b in zip(LETTERS, given, strict=False)]
+            rows.append(row | {"options": shown, "ground_truth": gold})
+            texts.append(guesses(rng, gold, given))
+        else:
+            value = rng.choice([1, 2, 3, 4, 5, 10, 20, 2.5, 7.3])
+            rows.append(row | {"options": None, "ground_truth": f"{value:g}"})
+            texts.append(number_text(rng, value))
+    return rows, texts
+
+
+def yes_or_no(rng: random.Random, gold: str) -> str | None:
+    other = "No" if gold == "Yes" else "Yes"
+    said = gold if rng.random() < 0.6 else other
+    forms: list[str | None] = [
+        said,
+        said,
+        said.lower(),
+        f"{said}.",
+        f"{said}, it is so",
+        said[0],
+        f"I do not KNOW, {said}",
+        f"<think>{other}</think>{said}",
+        "maybe",
+        "Not sure",
+        "",
+        None,
+    ]
+    return rng.choice(forms)
+
+
+def ovo_bench() -> Case:
+    rng = random.Random("ovo_bench")
+    rows, texts = [], []
+    for number in range(240):
+        task = rng.choice(["EPM", "ASI", "HLD", "OCR", "STU", "FPD", "REC", "SSR", "CRR"])
+        row: Row = {"id": number, "task": task, "video": f"Ego4D/{number}.mp4"}
+        if task in ("REC", "SSR", "CRR"):
+            times = []
+            for second in range(rng.choice([1, 2, 3])):
+                test: Row = {"realtime": 10 * second}
+                if task == "REC":
+                    test["count"] = rng.choice([1, 2, 12])
+                    count = test["count"] if rng.random() < 0.7 else 3
+                    forms = [f"{count}", f"{count} times", f"0{count}", "1 or 2", "two", "", None]
+                    texts.append(rng.choice(forms))
+                else:
+                    test["type"] = rng.choice([0, 1])
+                    texts.append(yes_or_no(rng, "Yes" if test["type"] else "No"))
+                times.append(test | ({"step": f"step {second}"} if task == "SSR" else {}))
+            extra = {"REC": {"activity": "jumping"}, "CRR": {"question": "What is in it?"}}
+            rows.append(row | extra.get(task, {}) | {"test_info": times})
+        else:
+            given = options(rng, rng.choice([3, 4, 5]))
+            gold = rng.randrange(len(given))
+            asked = {"question": f"Question {number}?", "options": given, "gt": gold}
+            rows.append(row | asked | {"answer": given[gold], "realtime": 12})
+            texts.append(guesses(rng, LETTERS[gold], given))
+    return rows, texts
+
+
+def odv_bench() -> Case:
+    rng = random.Random("odv_bench")
+    rows, texts = [], []
+    for number in range(300):
+        given = options(rng, rng.choice([2, 4, 5]))
+        gold = rng.randrange(len(given))
+        rows.append(
+            {
+                "file": "targeting_single_static_objects_v4",
+                "video": f"{number}.mp4",
+                "question": f"Question {number}?",
+                "candidates": given,
+                "answer": given[gold],
+                "start": 0.0,
+                "end": 8.5,
+                "task": rng.choice(["static", "dynamic"]),
+                "subtask": rng.choice(["sign", "light"]),
+                "subsubtask": rng.choice(["near", "far"]),
+            }
+        )
+        text = guesses(rng, LETTERS[gold], given)
+        signs = rng.choice(["{}", "{}", "{} ({})", "{}/{}", "1,000 {}", "[{}]", '"{}"'])
+        texts.append(text and signs.replace("{}", text))
+    return rows, texts
+
+
+def livesports3k() -> Case:
+    rng = random.Random("livesports3k")
+    rows, texts = [], []
+    for number in range(300):
+        given = options(rng, 4)
+        gold = rng.choice("ABCD")
+        rows.append(
+            {
+                "video_id": f"vid{number // 3}",
+                "video": f"vid{number // 3}.mp4",
+                "video_start": 10.5,
+                "video_end": 20.25,
+                "question_id": f"vid{number // 3}_q{number % 3}",
+                "q_type": rng.choice(["Who", "When", "What"]),
+                "OCR": rng.choice([0, 1]),
+                "question": f"Question {number}?",
+                "options": [f"{a}: {b}" for a, b in zip("ABCD", given, strict=True)],
+                "answer": gold,
+            }
+        )
+        texts.append(guesses(rng, gold, given))
+    return rows, texts
+
+
+def mmvu() -> Case:
+    """`meant` is the letter that a text states: what a judge would read."""
+    rng = random.Random("mmvu")
+    rows, texts = [], []
+    for number in range(300):
+        row: Row = {
+            "id": f"validation_{number}",
+            "video": f"https://huggingface.co/x/resolve/main/videos/Art/{number}.mp4",
+            "metadata": {"subject": rng.choice(["Art", "Law", "Chemistry"])},
+            "question": f"Question {number}?",
+        }
+        if rng.random() < 0.3:
+            empty = dict.fromkeys("ABCDE", "")
+            free = {"question_type": "open-ended", "choices": empty, "answer": "Dolly zoom"}
+            rows.append(row | free | {"meant": ""})
+            texts.append(rng.choice(["Dolly zoom", "A pan", "", None]))
+            continue
+        given = options(rng, 5)
+        gold = rng.choice("ABCDE")
+        letter = gold if rng.random() < 0.6 else rng.choice("ABCDE")
+        stated = [
+            letter,
+            f"({letter})",
+            f"Step by step. Therefore, the final answer is: {letter}",
+            f"\\boxed{{{letter}}}",
+            given["ABCDE".index(letter)],
+        ]
+        text = rng.choice([*stated, *stated, "I cannot tell", "F", "A and B", "", None])
+        meant = letter if text in stated else ""
+        kind = {
+            "question_type": "multiple-choice",
+            "choices": dict(zip("ABCDE", given, strict=True)),
+        }
+        rows.append(row | kind | {"answer": gold, "meant": meant})
+        texts.append(text)
+    return rows, texts
+
+
+def videomathqa() -> Case:
+    rng = random.Random("videomathqa")
+    rows, texts = [], []
+    for number in range(120):
+        given = options(rng, 5)
+        gold = rng.choice("ABCDE")
+        shared = {
+            "question_id": f"vid{number // 2}-{number}",
+            "videoID": f"vid{number // 2}",
+            "question": f"Question {number}?",
+            "category": rng.choice(["Chart", "Puzzle", "Counting"]),
+            "length": rng.choice(["short", "medium", "long"]),
+            "steps": '{"1": "Look."}',
+        }
+        lettered = [f"{a}. {b}" for a, b in zip("ABCDE", given, strict=True)]
+        rows.append(shared | {"file": "mcq", "options": lettered, "answer": gold})
+        texts.append(guesses(rng, gold, given))
+        able = rng.random()
+        for wrong in [text for text in given if text != given["ABCDE".index(gold)]]:
+            pair = rng.sample([given["ABCDE".index(gold)], wrong], 2)
+            right = "AB"[pair.index(given["ABCDE".index(gold)])]
+            two = [f"{a}. {b}" for a, b in zip("AB", pair, strict=True)]
+            rows.append(shared | {"file": "multi_binary", "options": two, "answer": right})
+            texts.append(right if able < 0.5 else guesses(rng, right, pair))
+    return rows, texts
+
+
+def free_text(rng: random.Random, gold: str) -> str | None:
+    forms: list[str | None] = [
+        gold,
+        f"The result is {gold}.",
+        f"So we get x = {gold}",
+        f"It is 3.\nTherefore the answer is {gold} metres.",
+        f"{gold} or 17",
+        "1,234.5",
+        "There are 12 of them",
+        "It equals 2e3",
+        "no idea",
+        "",
+        None,
+    ]
+    return rng.choice(forms)
+
+
+def video_mmmu() -> Case:
+    rng = random.Random("video_mmmu")
+    rows, texts = [], []
+    for track in ("Perception", "Comprehension", "Adaptation"):
+        for number in range(100):
+            subject = rng.choice(["Biology", "Computer_Science", "Art"])
+            row: Row = {
+                "file": track,
+                "id": f"dev_{subject}_{number}",
+                "question": f"<image 1> Question {number}?",
+                "link_selected": "https://www.youtube.com/watch?v=x",
+            }
+            is_free = track == "Adaptation" and rng.random() < 0.3
+            given = [] if is_free else options(rng, rng.choice([4, 10, 14]))
+            gold = rng.choice(["4", "0.75", "1,200", "mitosis", "x"])
+            if not is_free:
+                gold = LETTERS[rng.randrange(len(given))]
+            kind = "open" if is_free else "multiple-choice"
+            rows.append(row | {"options": given, "answer": gold, "question_type": kind})
+            # An adaptation question is answered with and without its video.
+            for _ in range(2 if track == "Adaptation" else 1):
+                texts.append(free_text(rng, gold) if is_free else guesses(rng, gold, given))
+    return rows, texts
+
+
+def tempcompass() -> Case:
+    """One row a task: its file. Captions are left to a judge."""
+    rng = random.Random("tempcompass")
+    rows, texts = [], []
+    for task in ("multi-choice", "yes_no", "caption_matching"):
+        videos: Row = {"file": task}
+        for video in range(20):
+            aspects: dict[str, list[Row]] = {}
+            for dim in rng.sample(["action", "direction", "speed", "order"], 2):
+                for _ in range(rng.choice([2, 3])):
+                    question, text = tempcompass_question(rng, task)
+                    aspects.setdefault(dim, []).append(question)
+                    texts.append(text)
+            videos[f"{video}_reverse"] = aspects
+        rows.append(videos)
+    return rows, texts
+
+
+def tempcompass_question(rng: random.Random, task: str) -> tuple[Row, str | None]:
+    if task == "yes_no":
+        gold = rng.choice(["yes", "no"])
+        return {"question": "Is it so?", "answer": gold}, yes_or_no(rng, gold.capitalize())
+    if task == "multi-choice":
+        given = options(rng, rng.choice([2, 3, 4]))
+        gold = rng.randrange(len(given))
+        lines = [f"{a}. {b}" for a, b in zip(LETTERS, given, strict=False)]
+        text = guesses(rng, LETTERS[gold], given)
+        question = {"question": "\n".join(["What is it?", *lines]), "answer": lines[gold]}
+        return question, rng.choice([text, text, text, lines[gold]])
+    given = options(rng, 2)
+    head = rng.choice(["Option 1|Option 2", "Sentence A|Sentence B", "Caption A|Caption B"])
+    lines = [f"{a}: {b}." for a, b in zip(head.split("|"), given, strict=True)]
+    gold, said = rng.choice(lines), rng.choice(lines)
+    name, sentence = said.split(": ")
+    forms: list[str | None] = [
+        said,
+        name,
+        f"{name}.",
+        name.split()[1],
+        f"{name.split()[1]}.",
+        sentence,
+        f"({name.split()[1]}) {sentence}",
+        f"It is {name}",
+        sentence.upper(),
+        "",
+        None,
+    ]
+    return {"question": "\n".join(["Which fits?", *lines]), "answer": gold}, rng.choice(forms)
+
+
 CASES: dict[str, Callable[[], Case]] = {
     "video_mme": video_mme,
     "video_mme_v2": video_mme_v2,
@@ -336,4 +641,12 @@ CASES: dict[str, Callable[[], Case]] = {
     "video_holmes": video_holmes,
     "minerva": minerva,
     "longvideo_reason": longvideo_reason,
+    "vsi_bench": vsi_bench,
+    "ovo_bench": ovo_bench,
+    "odv_bench": odv_bench,
+    "livesports3k": livesports3k,
+    "mmvu": mmvu,
+    "videomathqa": videomathqa,
+    "video_mmmu": video_mmmu,
+    "tempcompass": tempcompass,
 }

@@ -245,6 +245,292 @@ def longvideo_reason(rows: list[Row], texts: Texts) -> dict[str, float]:
     return {"accuracy": share(right)}
 
 
+def vsi_bench(rows: list[Row], texts: Texts) -> dict[str, float]:
+    scores = []
+    for row, text in zip(rows, texts, strict=True):
+        word = seen(text).split(" ")[0].rstrip(".").strip()
+        if row["options"]:
+            scores.append(float(word.lower() == row["ground_truth"].lower()))
+            continue
+        try:
+            given, gold = float(word), float(row["ground_truth"])
+        except ValueError:
+            scores.append(0.0)
+            continue
+        # Thresholds and errors in doubles, as numpy.linspace(0.5, 0.95, 10) gives them.
+        step = (0.95 - 0.5) / 9
+        thresholds = [0.5 + step * place for place in range(9)] + [0.95]
+        error = abs(given - gold) / gold
+        scores.append(sum(error <= 1 - threshold for threshold in thresholds) / 10)
+    kinds = [row["question_type"] for row in rows]
+    tasks = {
+        kind: average(score for score, one in zip(scores, kinds, strict=True) if one == kind)
+        for kind in sorted(set(kinds))
+    }
+    found = {f"category={kind}": score for kind, score in tasks.items()}
+    levels = [tasks.pop(f"object_rel_direction_{level}") for level in ("easy", "medium", "hard")]
+    tasks["object_rel_direction"] = average(levels)
+    assert len(tasks) == 8
+    return found | tasks | {"overall": average(tasks.values()), "accuracy": average(scores)}
+
+
+def ovo_bench(rows: list[Row], texts: Texts) -> dict[str, float]:
+    groups = {"EPM": "backward", "ASI": "backward", "HLD": "backward"}
+    groups |= {"REC": "forward", "SSR": "forward", "CRR": "forward"}
+    given = iter(texts)
+    asked: list[tuple[str, bool]] = []
+    for row in rows:
+        for test in row.get("test_info", [None]):
+            said = seen(next(given))
+            if test is None:
+                right = LETTERS[row["gt"]] in said
+            elif row["task"] == "REC":
+                right = "".join(x for x in said if x.isdigit()) == str(test["count"])
+            else:
+                word = "Yes" if test["type"] else "No"
+                right = said == word[0] or word in said
+            asked.append((row["task"], bool(said) and right))
+    tasks = {
+        task: share(hit for one, hit in asked if one == task)
+        for task in sorted({task for task, _ in asked})
+    }
+    means = {
+        group: average(
+            score for task, score in tasks.items() if groups.get(task, "realtime") == group
+        )
+        for group in ("backward", "realtime", "forward")
+    }
+    flat = [({"task": task, "group": groups.get(task, "realtime")}, hit) for task, hit in asked]
+    found = by(
+        [row for row, _ in flat],
+        [hit for _, hit in flat],
+        {"category": one("task"), "group": one("group")},
+    )
+    total = {"total": average(means.values()), "accuracy": share(hit for _, hit in asked)}
+    return total | means | found
+
+
+def odv_letter(text: str) -> str:
+    lettered = re.match(r"(?i)([a-e])\.\s*.+$", text.strip())
+    if lettered:
+        return lettered[1].upper()
+    line = text.replace("\n", " ").replace("\t", " ").strip()
+    clean = line
+    thousands = re.search(r"\d,\d", line)
+    for sign in ';/[]"{}()=+\\_->@<`,?!':
+        gone = thousands or sign + " " in line or " " + sign in line
+        clean = clean.replace(sign, "" if gone else " ")
+    clean = re.sub(r"\.(?!\d)", "", clean)
+    alone = re.search(r"(?i)\b([a-e])\b", clean)
+    return alone[1].upper() if alone else clean
+
+
+def odv_bench(rows: list[Row], texts: Texts) -> dict[str, float]:
+    right = [
+        odv_letter(seen(text)) == LETTERS[row["candidates"].index(row["answer"])]
+        for row, text in zip(rows, texts, strict=True)
+    ]
+    fields = {name: one(name) for name in ("task", "subtask", "subsubtask")}
+    given = [(row, hit) for row, hit, text in zip(rows, right, texts, strict=True) if seen(text)]
+    among = by([row for row, _ in given], [hit for _, hit in given], fields)
+    named = {f"{name} accuracy of answered": number for name, number in among.items()}
+    overall = {"accuracy": share(right), "accuracy of answered": share(hit for _, hit in given)}
+    return overall | by(rows, right, fields) | named
+
+
+def livesports3k(rows: list[Row], texts: Texts) -> dict[str, float]:
+    right = [
+        seen(text).strip().startswith(row["answer"]) for row, text in zip(rows, texts, strict=True)
+    ]
+    fields = {"category": one("q_type"), "OCR": one("OCR")}
+    return {"accuracy": share(right)} | by(rows, right, fields)
+
+
+def mmvu(rows: list[Row], texts: Texts) -> dict[str, float]:
+    right = [bool(row["meant"]) and row["meant"] == row["answer"] for row in rows]
+    fields = {
+        "question_type": one("question_type"),
+        "category": lambda row: [row["metadata"]["subject"]],
+    }
+    return {"accuracy": share(right)} | by(rows, right, fields)
+
+
+def videomathqa(rows: list[Row], texts: Texts) -> dict[str, float]:
+    phrases = (
+        "The best answer is",
+        "The correct answer is",
+        "The answer is",
+        "The answer",
+        "The best option is" + "The correct option is",
+        "Best answer:" + "Best option:",
+    )
+    read = [earliest(without(seen(text).strip(), *phrases), "ABCDE") for text in texts]
+    right = [letter == row["answer"] for letter, row in zip(read, rows, strict=True)]
+    asked = list(zip(rows, right, strict=True))
+
+    def numbers(chosen: list[tuple[Row, bool]]) -> dict[str, float]:
+        pairs: dict[str, list[bool]] = {}
+        for row, hit in chosen:
+            if row["file"] == "multi_binary":
+                pairs.setdefault(row["question_id"], []).append(hit)
+        return {
+            "mcq": share(hit for row, hit in chosen if row["file"] == "mcq"),
+            "mbin": share(len(hits) == 4 and all(hits) for hits in pairs.values()),
+        }
+
+    found = numbers(asked)
+    for field in ("category", "length"):
+        for value in sorted({row[field] for row in rows}):
+            part = numbers([(row, hit) for row, hit in asked if row[field] == value])
+            found |= {f"{field}={value} {name}": number for name, number in part.items()}
+    return found
+
+
+def mmmu_letter(text: str, given: list[str]) -> str | None:
+    said = text
+    for sign in [",", ".", "!", "?", ";", ":", "'"]:
+        said = said.strip(sign)
+    said = f" {said} "
+    letters = LETTERS[: len(given)]
+    found = [x for x in letters if f"{x}." in said]
+    where = "{}." if found else "{}:"
+    found += [x for x in letters if f"{x}:" in said]
+    if not found:
+        found, where = [x for x in letters if f"({x})" in said], "({})"
+    if not found:
+        found, where = [x for x in letters if f"{x} " in said], " {} "
+    if found:
+        places = [said.rfind(where.format(x)) for x in found]
+        return found[places.index(max(places))]
+    if len(said.split()) > 5:
+        named = [x for x in letters if given[letters.index(x)].lower() in said.lower()]
+        places = [said.lower().rfind(given[letters.index(x)].lower()) for x in named]
+        return named[places.index(max(places))] if named else None
+    return None
+
+
+MMMU_WORDS = """\
+could be/so/is/thus/therefore/final/answer/result/are/in total/total/identify/recognize/has/have
+calculated as/counted as/measured as/observed as/concluded as/found to be/equals/determined to be
+number of/value is/adds up to"""
+MMMU_MARKS = [f"{mark} " for line in MMMU_WORDS.splitlines() for mark in line.split("/")]
+
+
+def mmmu_values(text: str) -> list[Any]:
+    text = text.strip()
+    try:
+        return [round(float(text.replace(",", "")), 2)]
+    except ValueError:
+        text = text.lower()
+        return [" " + text, text + " "] if len(text) == 1 else [text]
+
+
+def mmmu_free(text: str, gold: str) -> bool:
+    said = text.strip().strip(".").lower()
+    ends = []
+    pieces = re.split(r"\.\s(?=[A-Z])|\n", said)
+    for place, piece in enumerate(pieces):
+        marks = MMMU_MARKS + (["="] if place == len(pieces) - 1 else [])
+        shortest = None
+        for mark in marks:
+            if mark in piece:
+                tail = piece.rsplit(mark, 1)[1].strip()
+                if not shortest or len(tail) < len(shortest):
+                    shortest = tail
+        if shortest and shortest not in (":", ",", ".", "!", "?", ";", "'"):
+            ends.append(shortest)
+    ends = ends or [said]
+    found = list(ends)
+    for end in ends:
+        found += re.findall(r"-?\b\d{1,3}(?:,\d{3})+\b", end)
+        found += re.findall(r"-?\d+(?:\.\d+)?[eE][+-]?\d+", end)
+        found += re.findall(r"-?(?:\d+\.\d+|\.\d+|\d+\b)(?![eE][+-]?\d+)(?![,\d])", end)
+    golds = mmmu_values(gold)
+    for value in (value for one_ in found for value in mmmu_values(one_)):
+        if isinstance(value, str):
+            if any(isinstance(gold_, str) and gold_ in value for gold_ in golds):
+                return True
+        elif value in golds:
+            return True
+    return False
+
+
+def video_mmmu(rows: list[Row], texts: Texts) -> dict[str, float]:
+    given = iter(texts)
+    asked: list[tuple[Row, bool]] = []
+    for row in rows:
+        subject = "_".join(row["id"].split("_")[1:-1])
+        for track in [row["file"], *(["Question only"] if row["file"] == "Adaptation" else [])]:
+            said = seen(next(given))
+            if row["options"]:
+                right = mmmu_letter(said, row["options"]) == row["answer"]
+            else:
+                right = mmmu_free(said, row["answer"])
+            asked.append(({"track": track, "subject": subject}, bool(said) and right))
+    tracks = {
+        track: share(hit for row, hit in asked if row["track"] == track)
+        for track in ("Perception", "Comprehension", "Adaptation", "Question only")
+    }
+    before = tracks["Question only"]
+    gain = (tracks["Adaptation"] - before) / (1 - before)
+    overall = share(hit for row, hit in asked if row["track"] != "Question only")
+    found = by(
+        [row for row, _ in asked],
+        [hit for _, hit in asked],
+        {"category": one("track"), "subject": one("subject")},
+    )
+    return {"accuracy": overall, "Δknowledge": gain} | tracks | found
+
+
+def tempcompass_hit(task: str, question: Row, said: str) -> bool:
+    """By words alone; what they do not decide is wrong without a judge."""
+    gold = question["answer"]
+    if task == "yes_no":
+        start = said.lower()
+        word = "yes" if start.startswith("yes") else "no" if start.startswith("no") else ""
+        return word == gold
+    if task == "multi-choice":
+        if said == gold:
+            return True
+        return re.match(r"[ABCD]($|[.)])", said) is not None and said[0] == gold[0]
+    lines = question["question"].split("\n")[1:]
+    names, sentences = zip(*(line.split(": ") for line in lines), strict=True)
+    picked = None
+    for line in lines:
+        picked = line if said == line else picked
+    for sentence in sentences:
+        if said == sentence or (") " in said and said.split(") ")[1] == sentence):
+            picked = sentence
+    for name in [*names, *(name.split(" ")[1] for name in names)]:
+        if name in (said, said.replace(".", "")):
+            picked = name
+    name, sentence = gold.split(": ")
+    return picked is not None and picked in (gold, name, sentence, name.split()[1])
+
+
+def tempcompass(rows: list[Row], texts: Texts) -> dict[str, float]:
+    given = iter(texts)
+    asked: list[tuple[Row, bool]] = []
+    for row in rows:
+        for video, aspects in row.items():
+            if video == "file":
+                continue
+            for dim, questions in aspects.items():
+                for question in questions:
+                    said = seen(next(given)).strip()
+                    hit = bool(said) and tempcompass_hit(row["file"], question, said)
+                    kind = "order" if dim == "order" else "-"
+                    asked.append(({"task": row["file"], "dim": dim, "type": kind}, hit))
+    flat, right = [row for row, _ in asked], [hit for _, hit in asked]
+    found = by(flat, right, {name: one(name) for name in ("task", "dim", "type")})
+    for task in {row["task"] for row in flat}:
+        part = [(row, hit) for row, hit in asked if row["task"] == task]
+        found[task] = share(hit for _, hit in part)
+        for dim in {row["dim"] for row, _ in part}:
+            found[f"{task} {dim}"] = share(hit for row, hit in part if row["dim"] == dim)
+    return found | {"accuracy": share(right)}
+
+
 FORMULAS: dict[str, Callable[[list[Row], Texts], dict[str, float]]] = {
     "video_mme": video_mme,
     "video_mme_v2": video_mme_v2,
@@ -256,4 +542,12 @@ FORMULAS: dict[str, Callable[[list[Row], Texts], dict[str, float]]] = {
     "video_holmes": video_holmes,
     "minerva": minerva,
     "longvideo_reason": longvideo_reason,
+    "vsi_bench": vsi_bench,
+    "ovo_bench": ovo_bench,
+    "odv_bench": odv_bench,
+    "livesports3k": livesports3k,
+    "mmvu": mmvu,
+    "videomathqa": videomathqa,
+    "video_mmmu": video_mmmu,
+    "tempcompass": tempcompass,
 }

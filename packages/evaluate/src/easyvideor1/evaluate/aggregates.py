@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from easyvideor1.evaluate.benchmark_config import Metric
+from easyvideor1.evaluate.benchmarks.nested import QUESTION_ONLY
 from easyvideor1.evaluate.outcome import Outcome
 from easyvideor1.schema.records import Sample, ScoreStatus
 
@@ -31,6 +32,8 @@ def field_values(sample: Sample, field: str) -> list[str]:
     """Values of a field: several where it is a list, `-` where it is absent."""
     if field == "problem_type":
         return [sample.problem_type.value]
+    if field == "num_options":
+        return [str(len(sample.options))]
     if field in ("category", "source"):
         return [getattr(sample, field) or "-"]
     value = sample.extra.get(field)
@@ -110,8 +113,7 @@ def video_mme_v2(outcomes: Sequence[Outcome]) -> dict[str, float]:
 def _groups_of_four(outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
     groups: dict[tuple[str, int], list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
-        repeat = outcome.prediction.repeat if outcome.prediction else 0
-        groups[str(outcome.sample.extra.get("video_id")), repeat].append(outcome)
+        groups[str(outcome.sample.extra.get("video_id")), outcome.repeat].append(outcome)
     return [
         sorted(group, key=lambda outcome: natural(outcome.sample.id))
         for group in groups.values()
@@ -167,15 +169,107 @@ def mlvu(outcomes: Sequence[Outcome]) -> dict[str, float]:
     return numbers
 
 
+VSI_DIRECTIONS = tuple(f"object_rel_direction_{level}" for level in ("easy", "medium", "hard"))
+
+
+def vsi_bench(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """`overall`: mean over eight tasks, the relative direction being the mean of its three levels.
+
+    Source: vision-x-nyu/thinking-in-space, lmms_eval/tasks/vsibench/utils.py.
+    """
+    tasks = {name: mean_accuracy(part) for name, part in by_field(outcomes, "category").items()}
+    if "-" in tasks:
+        return accuracy(outcomes)
+    levels = [tasks.pop(name) for name in VSI_DIRECTIONS if name in tasks]
+    if levels:
+        tasks["object_rel_direction"] = mean(levels)
+    return {"overall": mean(list(tasks.values()))} | tasks | accuracy(outcomes)
+
+
+def ovo_bench(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """`total`: mean of backward, realtime and forward, each the mean of its tasks.
+
+    Source: JoeLeelyf/OVO-Bench, utils/OVOBenchScore.py.
+    """
+    groups = {
+        name: mean([mean_accuracy(task) for task in by_field(part, "category").values()])
+        for name, part in by_field(outcomes, "group").items()
+    }
+    return {"total": mean(list(groups.values()))} | groups | accuracy(outcomes)
+
+
+def tempcompass(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """Accuracy of each task and each aspect within it, and over all questions."""
+    numbers: dict[str, float] = {}
+    for task, part in by_field(outcomes, "task").items():
+        numbers[task] = mean_accuracy(part)
+        for aspect, rows in by_field(part, "dim").items():
+            numbers[f"{task} {aspect}"] = mean_accuracy(rows)
+    return numbers | accuracy(outcomes)
+
+
+def video_mmmu(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """Accuracy over all three tracks and of each; Δknowledge of the adaptation track.
+
+    Δknowledge = (after - before) / (1 - before), before: the same questions without the video.
+    Source: README of EvolvingLMMs-Lab/VideoMMMU.
+    """
+    tracks = by_field(outcomes, "category")
+    before = tracks.pop(QUESTION_ONLY, [])
+    numbers = accuracy([outcome for part in tracks.values() for outcome in part])
+    numbers |= {track: mean_accuracy(part) for track, part in tracks.items() if track != "-"}
+    if before:
+        known = mean_accuracy(before)
+        numbers[QUESTION_ONLY] = known
+        if "Adaptation" in numbers and known < 1:
+            numbers["Δknowledge"] = (numbers["Adaptation"] - known) / (1 - known)
+    return numbers
+
+
+PAIRS = 4
+"""Of a question in VideoMathQA, each with one wrong option."""
+
+
+def videomathqa(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """`mcq`: accuracy with five options; `mbin`: share of questions with all four pairs right.
+
+    A question that lacks a pair is wrong. `steps`: mean grade of the reasoning, 0 to 1, where a
+    judge gave one. Source: lmms-eval, tasks/videomathqa/utils.py and cot_step_evaluation.py.
+    """
+    mcq = [outcome for outcome in outcomes if len(outcome.sample.options) > 2]
+    pairs: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for outcome in outcomes:
+        if len(outcome.sample.options) == 2:
+            question = str(outcome.sample.extra.get("question_id"))
+            pairs[question, outcome.repeat].append(outcome.accuracy)
+    numbers: dict[str, float] = {}
+    if mcq:
+        numbers["mcq"] = mean_accuracy(mcq)
+        grades = [o.score.parts.get("steps") for o in mcq if o.score]
+        if any(grade is not None for grade in grades):
+            numbers["steps"] = math.fsum(grade or 0.0 for grade in grades) / len(mcq)
+    if pairs:
+        right = [float(len(p) >= PAIRS and all(x == 1 for x in p)) for p in pairs.values()]
+        numbers["mbin"] = mean(right)
+    return numbers
+
+
 METRICS: dict[Metric, Callable[[Sequence[Outcome]], dict[str, float]]] = {
     Metric.accuracy: accuracy,
     Metric.answered: answered,
     Metric.temporal_grounding: temporal_grounding,
     Metric.video_mme_v2: video_mme_v2,
     Metric.mlvu: mlvu,
+    Metric.vsi_bench: vsi_bench,
+    Metric.ovo_bench: ovo_bench,
+    Metric.tempcompass: tempcompass,
+    Metric.video_mmmu: video_mmmu,
+    Metric.videomathqa: videomathqa,
 }
 
-PER_GROUP = frozenset({Metric.accuracy, Metric.answered, Metric.temporal_grounding})
+PER_GROUP = frozenset(
+    {Metric.accuracy, Metric.answered, Metric.temporal_grounding, Metric.videomathqa}
+)
 """Metrics that say something about a part of the questions; of others the accuracy is shown."""
 
 

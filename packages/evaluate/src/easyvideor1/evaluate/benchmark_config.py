@@ -17,6 +17,12 @@ class Loader(StrEnum):
     """Any format that `easyvideor1.schema` reads."""
     layout = "layout"
     """Rows of one question each, by the fields that `layout` names."""
+    tempcompass = "tempcompass"
+    """As `layout`, after the questions of each video and aspect are told apart."""
+    ovo_bench = "ovo_bench"
+    """As `layout`, after each time at which a question is asked became a row."""
+    video_mmmu = "video_mmmu"
+    """As `layout`; questions of the adaptation track are asked without the video too."""
     charades_sta = "charades_sta"
 
 
@@ -39,6 +45,21 @@ class Rule(StrEnum):
     """The first of `letters` that is marked as one, as in Video-Holmes."""
     tagged_text = "tagged_text"
     """All that the answer tag holds."""
+    first_character = "first_character"
+    vsi_bench = "vsi_bench"
+    """The first word: a letter, or a number with mean relative accuracy."""
+    ovo_bench = "ovo_bench"
+    """The gold letter or word anywhere; all digits together."""
+    odv_bench = "odv_bench"
+    """The first letter of A to E that stands alone."""
+    tempcompass = "tempcompass"
+    """By word matching of each task, then a judge."""
+    mmmu = "mmmu"
+    """MMMU's: a marked letter; any number or text of a free answer."""
+    videomathqa = "videomathqa"
+    """As `first_letter`; a judge grades the reasoning too."""
+    judge = "judge"
+    """The strict reading where there are options, a judge for free answers."""
 
 
 class Metric(StrEnum):
@@ -53,6 +74,16 @@ class Metric(StrEnum):
     """Non-linear scores of groups of four questions."""
     mlvu = "mlvu"
     """Mean over tasks, of both parts of the release."""
+    vsi_bench = "vsi_bench"
+    """Mean of eight tasks."""
+    ovo_bench = "ovo_bench"
+    """Mean of three groups of tasks, each the mean of its tasks."""
+    tempcompass = "tempcompass"
+    """Accuracy of each of four tasks, and over all questions."""
+    video_mmmu = "video_mmmu"
+    """Accuracy of each track and what the video adds."""
+    videomathqa = "videomathqa"
+    """Accuracy of the questions with five options; all four of a question's pairs right; steps."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -73,8 +104,9 @@ class AboutConfig:
 class LayoutConfig:
     """Where a release keeps what a question needs.
 
-    In a text, `{name}` stands for a field of the row, `{file}` for the name of its file without
-    suffix, `{row}` for its number in all files, from 0, and `{folder}` for what `folders` says.
+    In a text, `{name}` stands for a field of the row and `{a.b}` for field b within field a;
+    `{file}` is the name of its file without suffix, `{row}` its number in all files, from 0, and
+    `{folder}` what `folders` says.
     """
 
     items: str = ""
@@ -91,8 +123,10 @@ class LayoutConfig:
     start_s: str = ""
     """Field with the second where the part to watch begins; empty: the whole video."""
     end_s: str = ""
-    frames_fps: float | None = None
-    """Rate of videos that are folders of JPEG frames; None: there are none."""
+    frames_fps: str = ""
+    """Rate of videos that are folders of JPEG frames, or the field with it; empty: none are."""
+    image: str = ""
+    """File below `data.media_root` of an image after the video, in rows with a field `image`."""
     question: str = "{question}"
     options: list[str] = field(default_factory=list)
     """One field with a list, a mapping from letters or lettered lines, or a field for each option;
@@ -105,11 +139,17 @@ class LayoutConfig:
     """What stands there in rows whose answer is not released; those are left out."""
     without_options: ProblemType = ProblemType.open_ended
     """Of questions without options; with options they are multiple choice."""
+    kinds: dict[str, ProblemType] = field(default_factory=dict)
+    """The same by category, where it differs."""
     category: str = ""
+    cut: dict[str, str] = field(default_factory=dict)
+    """Text up to and with which a field's value is left out, as the host in the URL of a file."""
     lists: list[str] = field(default_factory=list)
     """Fields that hold several values in one text, separated by commas."""
     converted: dict[str, str] = field(default_factory=dict)
     """Fields of EasyVideoR1's converted file by the names that the release gives them."""
+    converted_id: str = "{problem_id}"
+    """Of converted rows that lack the fields of `id`."""
     converted_types: dict[str, str] = field(default_factory=dict)
     """Problem types that only this converted file has, and ours for them."""
 
@@ -160,19 +200,24 @@ class PromptConfig:
     """The official words of a question."""
 
     text: str | None = None
-    """With `{question}`, `{options}` and fields of the row; None: problem, options,
+    """With `{question}`, `{options}` and other fields of the row; None: problem, options,
     our instruction."""
-    by: str = ""
-    """Field that picks one of `texts`: `problem_type`, `category` or one of the row."""
+    by: list[str] = field(default_factory=list)
+    """Fields whose values, with a space between them, pick one of `texts`: `problem_type`,
+    `category`, `num_options` or one of the row."""
     texts: dict[str, str] = field(default_factory=dict)
+    """Where none fits, `text` is taken."""
     option: str = "{letter}. {text}"
     separator: str = "\n"
     """Between options."""
 
     def __post_init__(self) -> None:
         for text in [self.text, *self.texts.values()]:
-            if text is not None and "{question}" not in text:
-                raise UserError(f"a benchmark's prompt must hold {{question}}, got {text!r}")
+            if text is not None and "{" not in text:
+                raise UserError(
+                    "a benchmark's prompt must show {question}, or another field of the row, "
+                    f"got {text!r}"
+                )
         if bool(self.by) != bool(self.texts):
             raise UserError(
                 "a benchmark's prompt.by and prompt.texts belong together: the field, and a text "

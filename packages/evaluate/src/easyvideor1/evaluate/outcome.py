@@ -14,6 +14,7 @@ class Outcome:
     """None where nothing is stored."""
     score: Score | None
     """By the benchmark's own rule; None where there is no text to score."""
+    repeat: int = 0
     strict: Score | None = None
     """By `easyvideor1.rewards`; equal to `score` where the benchmark has no rule of its own."""
 

@@ -140,13 +140,12 @@ FIELD = re.compile(r"\{(\w+)\}")
 def _template(sample: Sample, config: PromptConfig) -> str | None:
     if not config.by:
         return config.text
-    (value, *_) = field_values(sample, config.by)
+    value = " ".join(field_values(sample, field)[0] for field in config.by)
     template = config.texts.get(value, config.text)
     if template is None:
-        known = ", ".join(config.texts)
+        known, fields = ", ".join(config.texts), " ".join(config.by)
         raise UserError(
-            f"sample {sample.id}: prompt.texts has no text for {config.by}={value!r}, only for "
-            f"{known}"
+            f"sample {sample.id}: prompt.texts has no text for {fields}={value!r}, only for {known}"
         )
     return template
 

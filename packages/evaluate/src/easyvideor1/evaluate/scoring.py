@@ -60,10 +60,11 @@ def score_predictions(
         Outcome(
             sample=sample,
             prediction=p,
+            repeat=place % repeats,
             score=ruled.get(p.key) if p else None,
             strict=scores.get(p.key) if p else None,
         )
-        for sample, p in wanted
+        for place, (sample, p) in enumerate(wanted)
     ]
 
 
@@ -86,7 +87,7 @@ def write_scores(folder: Path, outcomes: Sequence[Outcome]) -> None:
     rows = [
         {
             "sample_id": outcome.sample.id,
-            "repeat": outcome.prediction.repeat if outcome.prediction else None,
+            "repeat": outcome.repeat,
             "status": outcome.status,
             "accuracy": outcome.accuracy,
             "score": to_plain(outcome.score) if outcome.score else None,

@@ -13,7 +13,13 @@ from pathlib import Path
 
 from easyvideor1.evaluate.benchmark_config import Loader
 from easyvideor1.evaluate.benchmarks.charades_sta import load_charades_sta
-from easyvideor1.evaluate.benchmarks.layout import check_layout, load_layout
+from easyvideor1.evaluate.benchmarks.layout import RowsOf, check_layout, load_layout
+from easyvideor1.evaluate.benchmarks.nested import (
+    ovo_bench_rows,
+    tempcompass_rows,
+    video_mmmu_rows,
+)
+from easyvideor1.evaluate.benchmarks.rows import table_rows
 from easyvideor1.evaluate.config import BenchmarkConfig
 from easyvideor1.preprocess.config import CacheConfig
 from easyvideor1.preprocess.data import read_files
@@ -30,9 +36,19 @@ def _load_samples(name: str, config: BenchmarkConfig) -> Sequence[Sample]:
     return read_files(config.data, files, CacheConfig())
 
 
+ROWS: dict[Loader, RowsOf] = {
+    Loader.layout: table_rows,
+    Loader.tempcompass: tempcompass_rows,
+    Loader.ovo_bench: ovo_bench_rows,
+    Loader.video_mmmu: video_mmmu_rows,
+}
+"""How the questions of a file are told apart, of loaders that read by `layout`."""
+
+
 def _load_layout(name: str, config: BenchmarkConfig) -> Sequence[Sample]:
     check_layout(name, config.layout)
-    return load_layout(name, config.data, config.layout, config.subtitles)
+    rows_of = ROWS[config.loader]
+    return load_layout(name, config.data, config.layout, config.subtitles, rows_of)
 
 
 def _load_charades_sta(name: str, config: BenchmarkConfig) -> Sequence[Sample]:
@@ -41,7 +57,7 @@ def _load_charades_sta(name: str, config: BenchmarkConfig) -> Sequence[Sample]:
 
 LOADERS: dict[Loader, Callable[[str, BenchmarkConfig], Sequence[Sample]]] = {
     Loader.samples: _load_samples,
-    Loader.layout: _load_layout,
+    **dict.fromkeys(ROWS, _load_layout),
     Loader.charades_sta: _load_charades_sta,
 }
 

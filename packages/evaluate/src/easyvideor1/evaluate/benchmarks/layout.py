@@ -5,7 +5,7 @@ the same samples where they hold the same facts.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,14 @@ from easyvideor1.evaluate.benchmarks.converted import (
     parsed,
     released_names,
 )
-from easyvideor1.evaluate.benchmarks.rows import table_rows
+from easyvideor1.evaluate.benchmarks.rows import UNSEEN, table_rows
 from easyvideor1.evaluate.benchmarks.subtitles import read_subtitles
 from easyvideor1.evaluate.benchmarks.videos import find_video
 from easyvideor1.preprocess.config import DataConfig
 from easyvideor1.schema.conf import resolve_output
 from easyvideor1.schema.errors import DataError, UserError
-from easyvideor1.schema.records import Answer, Media, ProblemType, Sample
+from easyvideor1.schema.files import new_file
+from easyvideor1.schema.records import Answer, Media, MediaKind, ProblemType, Sample
 from easyvideor1.schema.sources import find_files
 
 LETTERS = option_fields.LETTERS
@@ -41,10 +42,24 @@ class Place:
     root: Path
 
 
+RowsOf = Callable[[Path], Iterator[tuple[int, dict[str, Any]]]]
+
+
 def load_layout(
-    name: str, data: DataConfig, layout: LayoutConfig, subtitles: SubtitleConfig
+    name: str,
+    data: DataConfig,
+    layout: LayoutConfig,
+    subtitles: SubtitleConfig,
+    rows_of: RowsOf = table_rows,
 ) -> list[Sample]:
     """The questions in the order of the files.
+
+    Args:
+        name: of the benchmark.
+        data: names the files and the folder of the media.
+        layout: what the fields mean.
+        subtitles: where they are.
+        rows_of: number and row of each question, or video, of a file.
 
     Raises:
         DataError: for a row that lacks a field or has another shape than the layout says.
@@ -52,7 +67,7 @@ def load_layout(
     samples: list[Sample] = []
     for path in find_files([resolve_output(source) for source in data.validation]):
         root = resolve_output(data.media_root) if data.media_root else path.parent
-        for number, row in _questions(path, layout):
+        for number, row in _questions(path, layout, rows_of):
             place = Place(path=path, number=number, root=root)
             values = {"file": path.stem, "row": len(samples)} | row
             read = _converted if is_converted(row) else _released
@@ -62,9 +77,11 @@ def load_layout(
     return samples
 
 
-def _questions(path: Path, layout: LayoutConfig) -> Iterator[tuple[int, dict[str, Any]]]:
+def _questions(
+    path: Path, layout: LayoutConfig, rows_of: RowsOf
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """Each question with the fields of its video."""
-    for number, row in table_rows(path):
+    for number, row in rows_of(path):
         if not layout.items or is_converted(row):
             yield number, row
             continue
@@ -85,20 +102,24 @@ def _converted(
 ) -> Sample:
     own = {field: value for field, value in row.items() if field not in ("file", "row")}
     sample = parsed(own, place.number, place.path, layout)
-    names = released_names(row, layout) | {"row": row["problem_id"]}
+    names = released_names(row, layout)
     # The name of a converted file tells no task.
     has_category = _has(layout.category, {k: v for k, v in names.items() if k != "file"})
-    gone = {"row", "question", *CONVERTED_FIELDS, *layout.options}
+    gone = {"row", "question", "image_path", *CONVERTED_FIELDS, *layout.options}
     extra = {k: v for k, v in names.items() if k not in gone and v not in (None, "")}
     if subtitles.folder is not None:
         extra["subtitles"] = _subtitles(subtitles, names, place)
     video = sample.media[0]
+    media = [find_video(place.root, video.path, video.start_s, video.end_s, layout)]
+    if row.get("image_path"):
+        media.append(Media(kind=MediaKind.image, path=str(place.root / row["image_path"])))
+    identity = layout.id if _has(layout.id, names) else layout.converted_id
     return replace(
         sample,
-        id=f"{name}/{_filled(layout.id if _has(layout.id, names) else '{row}', names, place)}",
+        id=f"{name}/{_filled(identity, names, place)}",
         source=name,
         category=_filled(layout.category, names, place) if has_category else "",
-        media=(find_video(place.root, video.path, video.start_s, video.end_s, layout),),
+        media=tuple(media),
         extra=extra,
     )
 
@@ -112,12 +133,15 @@ def _released(
 ) -> Sample | None:
     if layout.hidden and row.get(layout.answer) == layout.hidden:
         return None
+    for field, text in layout.cut.items():
+        row[field] = str(row[field]).rpartition(text)[2]
     if layout.folders:
         row["folder"] = layout.folders.get(row["file"], row["file"])
     question, options = option_fields.split(
         _filled(layout.question, row, place), row, place.path, place.number, layout
     )
-    kind = ProblemType.multiple_choice if options else layout.without_options
+    category = _filled(layout.category, row, place)
+    free = layout.kinds.get(category, layout.without_options)
     extra = _extra(row, layout)
     if subtitles.folder is not None:
         extra["subtitles"] = _subtitles(subtitles, row, place)
@@ -125,11 +149,11 @@ def _released(
         id=f"{name}/{_filled(layout.id, row, place)}",
         problem=question,
         answer=_answer(row, options, place, layout),
-        problem_type=kind,
+        problem_type=ProblemType.multiple_choice if options else free,
         options=options,
-        media=(_medium(row, place, layout),),
+        media=_media(row, place, layout),
         source=name,
-        category=_filled(layout.category, row, place),
+        category=category,
         extra=extra,
     )
 
@@ -144,14 +168,21 @@ def _subtitles(config: SubtitleConfig, row: Mapping[str, Any], place: Place) -> 
 
 def _has(template: str, row: Mapping[str, Any]) -> bool:
     """Whether the row has all fields that a text shows."""
-    return all(row.get(field) not in (None, "") for field in FIELD.findall(template))
+    return all(_value(row, field) not in (None, "") for field in FIELD.findall(template))
+
+
+def _value(row: Mapping[str, Any], field: str) -> Any:
+    """Value of a field, or of one within another; None where it is absent."""
+    outer, _, inner = field.partition(".")
+    within = row.get(outer)
+    return within.get(inner) if inner and isinstance(within, Mapping) else row.get(field)
 
 
 def _filled(template: str, row: Mapping[str, Any], place: Place) -> str:
     """A text with the fields of the row in it; a list counts as its values with commas."""
 
     def value(match: re.Match[str]) -> str:
-        found = row.get(match[1])
+        found = _value(row, match[1])
         if found is None or found == "":
             raise DataError(place.path, place.number, match[1], found, "a value, as in the release")
         return ", ".join(map(str, found)) if isinstance(found, list) else str(found)
@@ -161,7 +192,7 @@ def _filled(template: str, row: Mapping[str, Any], place: Place) -> str:
 
 def _extra(row: Mapping[str, Any], layout: LayoutConfig) -> dict[str, Any]:
     """All that is no part of the sample itself."""
-    used = {"row", "folder", *layout.options, *FIELD.findall(layout.question)}
+    used = {"row", "folder", "image", UNSEEN, *layout.options, *FIELD.findall(layout.question)}
     kept = {name: value for name, value in row.items() if name not in used and value is not None}
     return kept | {
         name: [part.strip() for part in str(kept[name]).split(",")]
@@ -191,23 +222,39 @@ def _answer(
     return letter
 
 
-def _medium(row: Mapping[str, Any], place: Place, layout: LayoutConfig) -> Media:
+def _media(row: Mapping[str, Any], place: Place, layout: LayoutConfig) -> tuple[Media, ...]:
+    """The video, unless the question is asked without it, and the image after it."""
+    media = [] if row.get(UNSEEN) else [_video(row, place, layout)]
+    if layout.image and row.get("image"):
+        path = place.root / _filled(layout.image, row, place)
+        if isinstance(row["image"], Mapping) and row["image"].get("bytes") and not path.is_file():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with new_file(path) as draft:
+                draft.write_bytes(row["image"]["bytes"])
+        media.append(Media(kind=MediaKind.image, path=str(path)))
+    return tuple(media)
+
+
+def _video(row: Mapping[str, Any], place: Place, layout: LayoutConfig) -> Media:
     name = _filled(layout.video, row, place)
     times = [_seconds(row, field, place) for field in (layout.start_s, layout.end_s)]
+    is_number = layout.frames_fps.replace(".", "").isdigit()
+    fps = float(layout.frames_fps) if is_number else _seconds(row, layout.frames_fps, place)
     try:
-        return find_video(place.root, name, times[0], times[1], layout)
+        return find_video(place.root, name, times[0], times[1], layout, fps)
     except ValueError as error:
         raise DataError(place.path, place.number, layout.end_s, times[1], str(error)) from None
 
 
 def _seconds(row: Mapping[str, Any], field: str, place: Place) -> float | None:
+    """A number that a row may have."""
     value = row.get(field) if field else None
     if value is None:
         return None
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise DataError(place.path, place.number, field, value, "seconds") from None
+        raise DataError(place.path, place.number, field, value, "a number") from None
 
 
 def check_layout(name: str, layout: LayoutConfig) -> None:

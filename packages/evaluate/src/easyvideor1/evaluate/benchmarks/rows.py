@@ -7,6 +7,9 @@ from typing import Any
 from easyvideor1.schema.errors import DataError
 from easyvideor1.schema.sources import raw_rows
 
+UNSEEN = "unseen"
+"""Field of a row that is asked without its video."""
+
 
 def table_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Row number from 1 and row of a JSON, JSONL, Parquet or Arrow file.

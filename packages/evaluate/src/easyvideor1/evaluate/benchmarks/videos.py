@@ -7,7 +7,12 @@ from easyvideor1.schema.records import Media, MediaKind
 
 
 def find_video(
-    root: Path, name: str, start_s: float | None, end_s: float | None, layout: LayoutConfig
+    root: Path,
+    name: str,
+    start_s: float | None,
+    end_s: float | None,
+    layout: LayoutConfig,
+    frames_fps: float | None = None,
 ) -> Media:
     """The part of a video to watch; of one that is missing, under the name it should have.
 
@@ -17,13 +22,14 @@ def find_video(
         start_s: where the part begins; None: at the start.
         end_s: where it ends; None: at the end.
         layout: other folders and endings it may have.
+        frames_fps: rate of a folder of frames.
 
     Raises:
         ValueError: the part ends before it begins.
     """
     path = root / name
-    if layout.frames_fps is not None and not path.suffix and path.is_dir():
-        return _frames(path, start_s, end_s, layout.frames_fps)
+    if frames_fps is not None and not path.suffix and path.is_dir():
+        return _frames(path, start_s, end_s, frames_fps)
     places = [path, *(root / folder / path.name for folder in layout.search)]
     candidates = [
         place.with_suffix(suffix) for place in places for suffix in (path.suffix, *layout.suffixes)

@@ -5,12 +5,14 @@ where a script asks one. Text up to the last `</think>` does not count, as in Qw
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from easyvideor1.evaluate.benchmark_config import ExtractorConfig, Rule
-from easyvideor1.evaluate.official import letters
-from easyvideor1.evaluate.official.reading import OfficialRule, Reading, judged
+from easyvideor1.evaluate.official import letters, typed
+from easyvideor1.evaluate.official.mmmu import mmmu
+from easyvideor1.evaluate.official.reading import OfficialRule, Reading, judged, strict_or_judge
 from easyvideor1.rewards import RewardConfig, ScorerUnavailableError
-from easyvideor1.rewards.judge import NoVerdictError, Ruling, judge_of
+from easyvideor1.rewards.judge import Grade, NoVerdictError, Ruling, judge_of
 from easyvideor1.rewards.scoring import failure
 from easyvideor1.schema.records import ProblemType, Sample, Score, ScoreStatus
 
@@ -24,10 +26,20 @@ LETTER_RULES: dict[Rule, OfficialRule] = {
     Rule.first_word: letters.first_word,
     Rule.marked_letter: letters.marked_letter,
     Rule.tagged_text: letters.tagged_text,
+    Rule.first_character: typed.first_character,
+    Rule.odv_bench: typed.odv_bench,
+    Rule.videomathqa: letters.videomathqa,
 }
 """Of questions with options; a judge decides about free text beside them."""
 
-RULES: dict[Rule, OfficialRule] = {**LETTER_RULES}
+RULES: dict[Rule, OfficialRule] = {
+    **LETTER_RULES,
+    Rule.vsi_bench: typed.vsi_bench,
+    Rule.ovo_bench: typed.ovo_bench,
+    Rule.tempcompass: typed.tempcompass,
+    Rule.mmmu: mmmu,
+    Rule.judge: strict_or_judge,
+}
 """All but `strict`, which is no rule of a benchmark."""
 
 THOUGHT_END = "</think>"
@@ -49,16 +61,29 @@ def score_official(
     An answer that only a judge can decide is `unavailable` and wrong where none is set.
     """
     readings = [read(text, sample, config) for sample, text in items]
-    rulings = [_ask(reading, reward) for reading in readings]
+    # All is asked before the first verdict is waited for.
+    rulings = [(_ask(one.judge, reward), _ask(one.steps, reward)) for one in readings]
     return [
-        _score(reading, ruling, config) for reading, ruling in zip(readings, rulings, strict=True)
+        _with_steps(_score(reading, decides, config), steps)
+        for reading, (decides, steps) in zip(readings, rulings, strict=True)
     ]
 
 
-def _ask(reading: Reading, reward: RewardConfig) -> Ruling | None:
-    if reading.judge is None or reward.judge.base_url is None:
+def _ask(request: Grade | None, reward: RewardConfig) -> Ruling | None:
+    if request is None or reward.judge.base_url is None:
         return None
-    return judge_of(reward.judge).submit(reading.judge)
+    return judge_of(reward.judge).submit(request)
+
+
+def _with_steps(score: Score, ruling: Ruling | None) -> Score:
+    """The score with the grade of the reasoning; 0 where the judge gave none."""
+    if ruling is None:
+        return score
+    try:
+        grade = ruling.verdict()
+    except (NoVerdictError, ScorerUnavailableError) as reason:
+        return replace(score, parts=score.parts | {"steps": 0.0}, detail=str(reason))
+    return replace(score, parts=score.parts | {"steps": grade})
 
 
 def _score(reading: Reading, ruling: Ruling | None, config: ExtractorConfig) -> Score:

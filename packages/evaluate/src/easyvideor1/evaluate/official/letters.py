@@ -5,9 +5,11 @@ with it; the strict reading beside it is the honest one. Sources are in `conf/be
 """
 
 import re
+from dataclasses import replace
 
 from easyvideor1.evaluate.benchmark_config import ExtractorConfig
 from easyvideor1.evaluate.official.reading import Reading, compared
+from easyvideor1.rewards.judge import Grade
 from easyvideor1.schema.records import Sample
 
 
@@ -89,3 +91,12 @@ def tagged_text(text: str, sample: Sample, config: ExtractorConfig) -> Reading:
     """The content of the first answer tag on one line, else all of the text, letter for letter."""
     match = _TAGGED_LINE.search(text)
     return compared((match[1] if match else text).strip(), sample)
+
+
+def videomathqa(text: str, sample: Sample, config: ExtractorConfig) -> Reading:
+    """As `first_letter`; the reasoning of a question with five options is held to its steps."""
+    reading = first_letter(text, sample, config)
+    steps = sample.extra.get("steps")
+    if not steps or len(sample.options) == 2 or not text.strip():
+        return reading
+    return replace(reading, steps=Grade(sample.problem, str(steps), text.strip()))

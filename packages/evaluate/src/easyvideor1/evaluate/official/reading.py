@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from easyvideor1.evaluate.benchmark_config import ExtractorConfig
+from easyvideor1.rewards import reward
 from easyvideor1.rewards.judge import Grade
-from easyvideor1.schema.records import Sample
+from easyvideor1.schema.records import ProblemType, Sample
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,6 +24,8 @@ class Reading:
     """0 to 1; of no account where a judge decides."""
     judge: Grade | None = None
     """What a judge is asked, where the official script asks one."""
+    steps: Grade | None = None
+    """What a judge is asked about the reasoning; its grade is the part `steps` of the score."""
 
 
 OfficialRule = Callable[[str, Sample, ExtractorConfig], Reading]
@@ -42,3 +45,11 @@ def judged(text: str, sample: Sample) -> Reading:
     if not text:
         return Reading()
     return Reading(extracted=text, judge=Grade(sample.problem, str(sample.answer), text))
+
+
+def strict_or_judge(text: str, sample: Sample, config: ExtractorConfig) -> Reading:
+    """The strict reading of `easyvideor1.rewards` where there are options, else a judge."""
+    if sample.problem_type is ProblemType.open_ended:
+        return judged(text, sample)
+    score = reward(sample, text)
+    return Reading(extracted=score.extracted, accuracy=score.parts["accuracy"])
