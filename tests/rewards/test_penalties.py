@@ -20,8 +20,15 @@ RIGHT = "<answer>5</answer>"
 def test_the_overlong_penalty_is_that_of_dapo(num_tokens: int, penalty: float):
     config = OverlongConfig(max_tokens=20_480, buffer_tokens=4_096)
     assert overlong(num_tokens, config) == pytest.approx(penalty)
+    assert overlong(num_tokens, OverlongConfig(max_tokens=20_480)) == pytest.approx(penalty)
     half = OverlongConfig(max_tokens=20_480, buffer_tokens=4_096, weight=0.5)
     assert overlong(num_tokens, half) == pytest.approx(penalty / 2)
+
+
+def test_the_buffer_is_a_fifth_of_the_longest_answer_unless_it_is_set():
+    lengths = {1: 1, 3: 1, 8: 2, 32: 6, 48: 10, 4_096: 819, 20_480: 4_096}
+    assert {n: OverlongConfig(max_tokens=n).buffer for n in lengths} == lengths
+    assert OverlongConfig(max_tokens=32, buffer_tokens=32).buffer == 32
 
 
 @pytest.mark.parametrize(

@@ -240,7 +240,11 @@ def test_the_shipped_reward_settings_compose(overrides: list[str], expected: tup
     config = compose("score", ["input=x.jsonl", *overrides], ScoreConfig)
     problem_type, format_weight = expected
     assert config.reward.weights(problem_type)[1] == format_weight
-    assert config.reward.overlong.max_tokens == (20_480 if overrides == ["reward=dapo"] else None)
+    overlong = config.reward.overlong
+    if overrides == ["reward=dapo"]:
+        assert (overlong.max_tokens, overlong.buffer, overlong.weight) == (20_480, 4_096, 0.5)
+    else:
+        assert overlong.max_tokens is None
 
 
 @pytest.mark.parametrize("command", ["score", "train", "evaluate"])

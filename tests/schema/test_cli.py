@@ -57,7 +57,7 @@ def run(config):
     print("ran", config)
     return 0.5
 
-run_command("demo", Config, run)
+run_command("demo", Config, run, advice={"rollout/huge": "Take rollout=small."})
 """
 
 PRIMARY = """
@@ -134,6 +134,11 @@ def test_a_job_gets_its_typed_config(demo):
             ["path=a", "rollout=large"],
             "In 'demo': Could not find 'rollout/large' Available options in 'rollout': small typo. "
             "The overrides are: path=a rollout=large",
+        ),
+        (
+            ["path=a", "rollout=huge"],
+            "In 'demo': Could not find 'rollout/huge' Available options in 'rollout': small typo. "
+            "The overrides are: path=a rollout=huge. Take rollout=small.",
         ),
         (
             ["path=a", "rollout=typo"],

@@ -162,18 +162,26 @@ class OverlongConfig:
 
     max_tokens: int | None = None
     """Tokens of an answer from which on the penalty is whole; None: there is no penalty."""
-    buffer_tokens: int = 4_096
-    """Over so many tokens before `max_tokens` the penalty grows."""
+    buffer_tokens: int | None = None
+    """Over so many tokens before `max_tokens` the penalty grows; None: a fifth of them, as the
+    paper's 4,096 of 20,480."""
     weight: float = 1.0
     """What the penalty is multiplied by before it is added to the reward."""
 
     def __post_init__(self) -> None:
         _at_least("overlong.weight", self.weight, 0)
-        if self.max_tokens is not None and not 0 < self.buffer_tokens <= self.max_tokens:
+        if self.max_tokens is not None and not 0 < self.buffer <= self.max_tokens:
             raise UserError(
                 "reward.overlong.buffer_tokens must be from 1 to max_tokens "
                 f"({self.max_tokens}), got {self.buffer_tokens}"
             )
+
+    @property
+    def buffer(self) -> int:
+        """`buffer_tokens`, where they are None their default for `max_tokens`."""
+        if self.buffer_tokens is not None:
+            return self.buffer_tokens
+        return max(1, round((self.max_tokens or 0) / 5))
 
 
 @dataclass(kw_only=True, slots=True)
@@ -290,6 +298,16 @@ class RewardConfig:
             raise UserError(f"reward.prompts={self.prompts}: there is no such folder")
         _above_zero("deadline_s", self.deadline_s)
         _at_least("workers", self.workers, 1)
+
+    @property
+    def parts(self) -> list[str]:
+        """The parts of every score, unless `function` makes them."""
+        return [
+            "accuracy",
+            "format",
+            *(["overlong"] if self.overlong.max_tokens is not None else []),
+            *(["repetition"] if self.repetition.weight > 0 else []),
+        ]
 
     def weights(self, problem_type: str) -> tuple[float, float]:
         """Weights of accuracy and format for a problem type."""

@@ -53,11 +53,11 @@ def require_num_tokens(num_tokens: int | None) -> int:
 def overlong(num_tokens: int, config: OverlongConfig) -> float:
     """DAPO's soft overlong punishment (arXiv 2503.14476, equation 13) times the weight.
 
-    With L = `max_tokens` and C = `buffer_tokens`: 0 up to L - C, (L - C - n) / C up to L, then -1.
+    With L = `max_tokens` and C = `buffer`: 0 up to L - C, (L - C - n) / C up to L, then -1.
     """
     assert config.max_tokens is not None
-    over = num_tokens - (config.max_tokens - config.buffer_tokens)
-    return -config.weight * min(1.0, max(0.0, over / config.buffer_tokens))
+    over = num_tokens - (config.max_tokens - config.buffer)
+    return -config.weight * min(1.0, max(0.0, over / config.buffer))
 
 
 def repetition(text: str, config: RepetitionConfig) -> float:

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, NoReturn, TypeVar
 
@@ -21,7 +21,9 @@ from easyvideor1.schema.errors import UserError
 T = TypeVar("T")
 
 
-def run_command(name: str, root: type[T], run: Callable[[T], Any]) -> Any:
+def run_command(
+    name: str, root: type[T], run: Callable[[T], Any], *, advice: Mapping[str, str] | None = None
+) -> Any:
     """Run the Hydra command `evr-<name>`, whose primary config is `conf/<name>.yaml`.
 
     In a sweep (`--multirun`) a job that ends with a `UserError` does not stop the others; the
@@ -31,6 +33,8 @@ def run_command(name: str, root: type[T], run: Callable[[T], Any]) -> Any:
         name: of the command and of its primary config.
         root: dataclass that types the composed config.
         run: the job; gets the dataclass. Its return value is what a sweeper optimises.
+        advice: what to add to the message of a config mistake, by a regular expression that is
+            found in it; for names that users expect and that are not there.
     """
     environment.prepare()
     # Hydra would print its own shortened traceback and exit; we want the exception.
@@ -59,7 +63,9 @@ def run_command(name: str, root: type[T], run: Callable[[T], Any]) -> Any:
     except Exception as error:
         if in_job:
             raise
-        _leave(name, _config_mistake(error, root))
+        text = _config_mistake(error, root)
+        more = [words for pattern, words in (advice or {}).items() if re.search(pattern, text)]
+        _leave(name, ". ".join([text.rstrip("."), *more]) if more else text)
 
 
 def _typed(config: Any, root: type[T]) -> T:

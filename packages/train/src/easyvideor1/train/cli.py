@@ -13,8 +13,11 @@ from easyvideor1.schema.conf import resolve_output
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import Sample
 from easyvideor1.schema.table import problem_types_of
-from easyvideor1.train.config import Job, TrainConfig, register
+from easyvideor1.train.config import NO_CRITIC, Job, TrainConfig, register
 from easyvideor1.train.run_folder import RunFolder
+
+ADVICE = {r"'algorithm/(ppo|gae|actor_critic)'|'(ppo|gae)'": f"PPO is refused: {NO_CRITIC}."}
+"""What to say about names that are not there, see `run_command`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,7 +31,7 @@ class Datasets:
 def main() -> None:
     """The command."""
     register()
-    run_command("train", TrainConfig, run)
+    run_command("train", TrainConfig, run, advice=ADVICE)
 
 
 def run(config: TrainConfig) -> float | None:

@@ -26,6 +26,12 @@ NEEDS_NO_GROUP = (AdvantageName.reinforce_pp, AdvantageName.remax)
 """Estimators whose baseline is not the group."""
 
 
+NO_CRITIC = (
+    "there is no critic; use algorithm=grpo (the baseline is the group), algorithm=remax (the "
+    "greedy answer) or algorithm=reinforce_pp (the whole step), all of them with PPO's clip"
+)
+
+
 class Schedule(StrEnum):
     """Course of the learning rate after the warm-up."""
 
@@ -180,8 +186,8 @@ class LearnerConfig:
             )
         if self.critic:
             raise UserError(
-                "learner.critic=true is not there: advantages come from the answers of a group; "
-                "raise rollout.group_size for a better baseline"
+                f"learner.critic=true is not there: {NO_CRITIC}; raise rollout.group_size for a "
+                "better baseline"
             )
 
 
@@ -473,6 +479,7 @@ class TrainConfig:
             raise UserError("nothing to train: train.steps and train.warm_start.steps are both 0")
         self._check_group_size()
         self._check_sampling_law()
+        self._check_reward_parts()
 
     def _check_group_size(self) -> None:
         """A group is the baseline of its members, and must have spread."""
@@ -502,6 +509,23 @@ class TrainConfig:
                 "ratio would correct what is no error; turn these off, or set "
                 "algorithm.correction.weight=none and algorithm.correction.reject=none"
             )
+
+    def _check_reward_parts(self) -> None:
+        """Parts that are named must be there; a reward function of one's own says so later."""
+        algorithm, parts = self.algorithm, self.reward.parts
+        named: dict[str, str] = {}
+        if algorithm.advantage.name is AdvantageName.gdpo:
+            named = {key: "algorithm.advantage.keys" for key in algorithm.advantage.keys}
+            named.pop("kl", None)
+        if algorithm.dynamic_sampling.enabled:
+            named[algorithm.dynamic_sampling.key] = "algorithm.dynamic_sampling.key"
+        for key, where in named.items():
+            if key not in parts and self.reward.function is None:
+                raise UserError(
+                    f"{where} names {key!r}, which is no part of this reward; it has "
+                    f"{', '.join(parts)}; penalties are parts where they are on "
+                    "(reward.overlong.max_tokens, reward.repetition.weight)"
+                )
 
 
 def register() -> None:
