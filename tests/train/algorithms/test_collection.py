@@ -124,7 +124,7 @@ def test_a_step_takes_one_batch_whatever_its_groups_say(table, config):
     got = collect(config, scripted.runtime, step=5, clock=clock)
     assert ids(got.experiences) == ["s0", "s2", "s3"]
     assert [e.group.rewards for e in got.experiences] == [[1] * 4, [0] * 4, [1, 0, 1, 0]]
-    assert got.num_prompts == 4 and got.metrics == {"groups/refused": 1.0}
+    assert scripted.num_taken == 4 and got.metrics == {"groups/refused": 1.0}
     assert scripted.refused == ["s1"]
     (call,) = scripted.calls
     assert call.sizes == [4] * 4 and call.which == {"step": 5, "draw": 0}
@@ -150,7 +150,7 @@ def test_groups_without_spread_are_replaced_by_further_prompts(table, config):
     got = collected(dynamic(config), scripted)
     assert ids(got.experiences) == ["s1", "s4", "s6", "s7"]
     assert [call.which["draw"] for call in scripted.calls] == [0, 1]
-    assert scripted.refused == ["s3"] and got.num_prompts == 8
+    assert scripted.refused == ["s3"] and scripted.num_taken == 8
     assert got.metrics == {
         "groups/refused": 1.0,
         "dynamic_sampling/draws": 2.0,

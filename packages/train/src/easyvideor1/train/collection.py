@@ -24,8 +24,6 @@ class Collected:
     """The experiences of one step."""
 
     experiences: list[Experience]
-    num_prompts: int
-    """Taken for them; those of the experiences, refused ones and replaced ones together."""
     metrics: dict[str, float]
     """What was refused, and what dynamic sampling replaced."""
 
@@ -54,7 +52,6 @@ def collect(config: TrainConfig, runtime: Runtime, *, step: int, clock: Stopwatc
         experiences = rollouts.with_control(experiences)
     return Collected(
         experiences=experiences,
-        num_prompts=rollouts.num_prompts,
         metrics={"groups/refused": float(rollouts.num_refused)} | metrics,
     )
 
