@@ -71,7 +71,7 @@ def test_the_gradient_does_not_depend_on_the_size_of_micro_batches(
 
 def cut_after(monkeypatch: pytest.MonkeyPatch, size: int) -> list[int]:
     """Micro-batches of so many completions; returns the list that their sizes will stand in."""
-    from easyvideor1.train import learner, token_tree
+    from easyvideor1.train import micro_batches, token_tree
 
     counts: list[int] = []
 
@@ -85,7 +85,7 @@ def cut_after(monkeypatch: pytest.MonkeyPatch, size: int) -> list[int]:
                     yield tuple(held)
                     held = []
 
-    monkeypatch.setattr(learner, "pack", pack)
+    monkeypatch.setattr(micro_batches, "pack", pack)
     return counts
 
 

@@ -13,6 +13,7 @@ from torch.distributed.checkpoint import FileSystemReader
 from transformers import AutoModelForImageTextToText, PreTrainedModel
 
 from easyvideor1.preprocess.families.base import FamilyAdapter
+from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import Group, Score
 from easyvideor1.train.algorithm_config import (
     AlgorithmConfig,
@@ -228,3 +229,12 @@ def test_on_policy_the_ratio_is_exactly_one_whatever_the_engine_says(sharp_model
     twice = make_learner(sharp_model_path, optimizer=FAST, updates_per_rollout=2).update(examples)
     assert twice["seconds/old_logprobs"] > 0
     assert twice["learner/ratio_mean"] != 1.0
+
+
+def test_a_horizon_that_a_step_would_outrun_is_refused(table, tmp_path):
+    config = table.config(tmp_path, steps=1)  # 16 completions per step
+    config.algorithm.kl = KlConfig(place=KlPlace.loss, controller=KlController.adaptive, horizon=3)
+    with pytest.raises(UserError, match=r"horizon=3 is too short for the 16.*at least 4"):
+        replace(config)
+    config.algorithm.kl.horizon = 4
+    assert replace(config).algorithm.kl.horizon == 4

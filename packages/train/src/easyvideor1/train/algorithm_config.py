@@ -197,6 +197,10 @@ class KlController(StrEnum):
     """Raised where the divergence is above its target, lowered where it is below."""
 
 
+MAX_KL_ERROR = 0.2
+"""The adaptive controller reacts to no larger relative distance from its target."""
+
+
 @dataclass(kw_only=True, slots=True)
 class KlConfig:
     """Divergence from the reference policy: the weights that reinforcement learning began with."""

@@ -20,7 +20,12 @@ from easyvideor1.preprocess.config import (
 from easyvideor1.rewards.config import RewardConfig
 from easyvideor1.schema.budget import Budgets
 from easyvideor1.schema.errors import UserError
-from easyvideor1.train.algorithm_config import AdvantageName, AlgorithmConfig
+from easyvideor1.train.algorithm_config import (
+    MAX_KL_ERROR,
+    AdvantageName,
+    AlgorithmConfig,
+    KlController,
+)
 
 NEEDS_NO_GROUP = (AdvantageName.reinforce_pp, AdvantageName.remax)
 """Estimators whose baseline is not the group."""
@@ -478,8 +483,19 @@ class TrainConfig:
         if self.train.steps == 0 and self.train.warm_start.steps == 0:
             raise UserError("nothing to train: train.steps and train.warm_start.steps are both 0")
         self._check_group_size()
+        self._check_kl_horizon()
         self._check_sampling_law()
         self._check_reward_parts()
+
+    def _check_kl_horizon(self) -> None:
+        kl, num_completions = self.algorithm.kl, self.rollout.batch_size * self.rollout.group_size
+        least = int(MAX_KL_ERROR * num_completions) + 1
+        if kl.controller is KlController.adaptive and kl.horizon < least:
+            raise UserError(
+                f"algorithm.kl.horizon={kl.horizon} is too short for the {num_completions} "
+                "completions of a step (rollout.batch_size times group_size): the coefficient "
+                f"could fall to 0 in one; it must be at least {least}, 10000 is usual"
+            )
 
     def _check_group_size(self) -> None:
         """A group is the baseline of its members, and must have spread."""

@@ -11,13 +11,10 @@ from typing import Any
 from torch import Tensor
 
 from easyvideor1.schema.errors import UserError
-from easyvideor1.train.algorithm_config import KlConfig, KlController, KlEstimator
+from easyvideor1.train.algorithm_config import MAX_KL_ERROR, KlConfig, KlController, KlEstimator
 from easyvideor1.train.ratios import bounded
 
 # Legend: T tokens; V vocabulary.
-
-MAX_ERROR = 0.2
-"""The adaptive controller reacts to no larger relative distance from its target."""
 
 
 def k1(logprobs_T: Tensor, reference_logprobs_T: Tensor) -> Tensor:
@@ -122,12 +119,12 @@ class KlControl:
         if self.config.controller is KlController.fixed or not math.isfinite(kl):
             return
         horizon = self.config.horizon
-        if MAX_ERROR * num_completions >= horizon:
+        if MAX_KL_ERROR * num_completions >= horizon:
             raise UserError(
-                f"algorithm.kl.horizon must be above {MAX_ERROR:g} times the completions of a step "
-                f"({num_completions}), or the coefficient could fall to 0 in one, got {horizon}"
+                f"algorithm.kl.horizon must be above {MAX_KL_ERROR:g} times the completions of a "
+                f"step ({num_completions}), or the coefficient could fall to 0 in one, got {horizon}"
             )
-        error = min(max(kl / self.config.target - 1, -MAX_ERROR), MAX_ERROR)
+        error = min(max(kl / self.config.target - 1, -MAX_KL_ERROR), MAX_KL_ERROR)
         self.coefficient *= 1 + error * num_completions / horizon
 
     def state(self) -> dict[str, float]:

@@ -21,15 +21,17 @@ from transformers import PreTrainedModel
 
 from easyvideor1.train import checkpoint, export
 from easyvideor1.train.activation_memory import ActivationMeter, peak_bytes, reset_peak
-from easyvideor1.train.aggregation import denominator_part, token_shares
+from easyvideor1.train.aggregation import token_shares
 from easyvideor1.train.algorithm_config import Aggregation, AlgorithmConfig, KlPlace
 from easyvideor1.train.balance import CostModel
+from easyvideor1.train.collectives import max_over_ranks, sum_over_ranks
 from easyvideor1.train.config import LearnerConfig, OptimizerConfig
 from easyvideor1.train.failures import at_samples
 from easyvideor1.train.freezing import frozen_prefixes
 from easyvideor1.train.interfaces import Objective, TrainExample
 from easyvideor1.train.kernels import kernels_of, refuse_slow, told
 from easyvideor1.train.metrics import Stopwatch
+from easyvideor1.train.micro_batches import denominator, micro_batches, per_token
 from easyvideor1.train.model_forward import PolicyModel, TokenScores
 from easyvideor1.train.objectives import imitation, weighted_sum
 from easyvideor1.train.offloading import move
@@ -39,15 +41,7 @@ from easyvideor1.train.reference import Reference
 from easyvideor1.train.screening import Screen
 from easyvideor1.train.sharding import computation_dtype, default_device, load_model, shard
 from easyvideor1.train.tally import Tally, describe
-from easyvideor1.train.token_tree import (
-    Batch,
-    ClipLoader,
-    build_trees,
-    idle_forest,
-    loss_weights,
-    pack,
-    to_batch,
-)
+from easyvideor1.train.token_tree import Batch, ClipLoader
 
 if TYPE_CHECKING:
     from easyvideor1.preprocess.families.base import FamilyAdapter
@@ -249,25 +243,13 @@ class RankLearner:
         scores = self.model(batch, self.reference.distribution(batch))
         return self.reference.divergence(batch, scores)
 
-    @torch.no_grad()
     def _per_token(
         self,
         examples: Sequence[TrainExample],
         clips: ClipLoader,
         values_of: Callable[[Batch], Tensor],
     ) -> list[list[float]]:
-        """Per example [L] what `values_of` gives for its targets, 0 elsewhere."""
-        found: list[list[float]] = [[] for _ in examples]
-        for batch in self._batches(examples, clips):
-            with at_samples(batch.sample_ids):
-                values = values_of(batch).tolist()
-            for index, value in zip(batch.examples.tolist(), values, strict=True):
-                if index >= 0:
-                    found[index].append(value)
-        return [
-            _spread(values, example.completion.loss_mask)
-            for values, example in zip(found, examples, strict=True)
-        ]
+        return per_token(examples, self._batches(examples, clips), values_of)
 
     def gather_weights(self, skip: tuple[str, ...] = ()) -> Iterator[tuple[str, Tensor]]:
         """Full weights by their Hugging Face name, the tied head included, on this rank's device.
@@ -351,8 +333,8 @@ class RankLearner:
         aggregation = self.algorithm.aggregation
         if objective == "sft":
             aggregation = Aggregation.token_mean
-        denominator = self._denominator(examples, aggregation)
-        if denominator is None:
+        total = denominator(examples, aggregation, self.algorithm.constant_length, self.device)
+        if total is None:
             log.warning("update skipped: none of its completions can be trained on")
             self.num_skipped += 1
             return None
@@ -372,7 +354,7 @@ class RankLearner:
                         tally,
                         kl_coefficient=kl_coefficient,
                     )
-                shares_T = token_shares(batch.weights, batch.examples, aggregation) / denominator
+                shares_T = token_shares(batch.weights, batch.examples, aggregation) / total
                 loss = weighted_sum(loss_T, shares_T)
                 # FSDP averages gradients over ranks; the loss is a sum over them.
                 (loss * self.world_size).backward()
@@ -429,59 +411,21 @@ class RankLearner:
         ]
 
     def _batches(self, examples: Sequence[TrainExample], clips: ClipLoader) -> Iterator[Batch]:
-        """Micro-batches on the device; every rank yields the same number."""
-        pad = self.family.eos_token_ids[0]
-        trees = build_trees(examples, self.family, clips)
-        forests = pack(trees, self.config.micro_batch_tokens)
-        while True:
-            forest = next(forests, None)
-            busy = self._max(torch.tensor(float(forest is not None)))
-            if not busy.item():
-                return
-            yield to_batch(forest or idle_forest(pad), pad).to(self.device)
-
-    def _denominator(
-        self, examples: Sequence[TrainExample], aggregation: Aggregation
-    ) -> float | None:
-        """What the weighted losses of all tokens on all ranks are divided by, see `aggregation`.
-
-        None where no rank has an example.
-        """
-        weights = [loss_weights(example.completion, example.token_weights) for example in examples]
-        lengths = torch.tensor([len(w) for w in weights], dtype=torch.long)
-        own = denominator_part(
-            torch.cat([*weights, torch.zeros(0)]).double(),
-            torch.arange(len(examples)).repeat_interleave(lengths),
-            aggregation,
-            self.algorithm.constant_length,
+        return micro_batches(
+            examples,
+            clips,
+            self.family,
+            max_tokens=self.config.micro_batch_tokens,
+            device=self.device,
         )
-        counts = torch.stack([own, torch.tensor(len(examples), dtype=torch.float64)])
-        total, num_examples = self._sum(counts).tolist()
-        if not num_examples:
-            return None
-        if total <= 0:
-            raise ValueError(f"nothing to train on: the token weights of this step sum to {total}")
-        return total
 
     def _sum(self, value: Tensor) -> Tensor:
-        return self._all_reduce(value, dist.ReduceOp.SUM)
+        return sum_over_ranks(value, self.device)
 
     def _max(self, value: Tensor) -> Tensor:
-        return self._all_reduce(value, dist.ReduceOp.MAX)
-
-    def _all_reduce(self, value: Tensor, operation: dist.ReduceOp.RedOpType) -> Tensor:
-        if dist.is_initialized():
-            value = value.to(self.device)
-            dist.all_reduce(value, op=operation)
-        return value
+        return max_over_ranks(value, self.device)
 
 
 def _bounds(count: int, part: int, num_parts: int) -> slice:
     """Where part number `part` of `num_parts` nearly equal parts lies."""
     return slice(count * part // num_parts, count * (part + 1) // num_parts)
-
-
-def _spread(values: list[float], mask: list[bool]) -> list[float]:
-    """`values` at the places where `mask` is True, 0 elsewhere."""
-    remaining = iter(values)
-    return [next(remaining) if counts else 0.0 for counts in mask]

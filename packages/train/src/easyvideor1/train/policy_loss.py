@@ -44,9 +44,9 @@ def policy_loss(
     loss = OBJECTIVES[config.objective.name](
         scores.logprobs, old_T, batch.advantages, batch.examples, batch.weights, config.objective
     )
-    correction = correct(
-        old_T, batch.sampler_logprobs, batch.examples, batch.weights, config.correction
-    )
+    # Another policy's log-probs of its own answers are no matter of our engine's accuracy.
+    engine_T = batch.sampler_logprobs.masked_fill(batch.is_offline, torch.nan)
+    correction = correct(old_T, engine_T, batch.examples, batch.weights, config.correction)
     loss_T = correction.weights_T * loss.loss_T
     for name, values_T in (
         ("ratio", loss.ratio_T),
@@ -61,14 +61,13 @@ def policy_loss(
         tally.add("divergence", weighted_sum(divergence_T.detach(), batch.weights))
     if config.entropy_bonus:
         loss_T = loss_T - config.entropy_bonus * scores.entropy
-    _count_mismatch(old_T, batch, tally)
+    _count_mismatch(old_T, engine_T, batch, tally)
     return loss_T
 
 
-def _count_mismatch(old_T: Tensor, batch: Batch, tally: Tally) -> None:
+def _count_mismatch(old_T: Tensor, engine_T: Tensor, batch: Batch, tally: Tally) -> None:
     """How far the learner's policy is from the engine's that sampled: KL(engine || learner)."""
-    engine_T = batch.sampler_logprobs
-    sampled_T = ~engine_T.isnan() & ~batch.is_offline & (batch.weights > 0)
+    sampled_T = ~engine_T.isnan() & (batch.weights > 0)
     ours_T, theirs_T = old_T[sampled_T], engine_T[sampled_T]
     tally.add("sampled_tokens", sampled_T.sum())
     tally.add("mismatch_kl", k3(theirs_T, ours_T).sum())
