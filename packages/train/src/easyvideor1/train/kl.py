@@ -122,7 +122,7 @@ class KlControl:
         if MAX_KL_ERROR * num_completions >= horizon:
             raise UserError(
                 f"algorithm.kl.horizon must be above {MAX_KL_ERROR:g} times the completions of a "
-                f"step ({num_completions}), or the coefficient could fall to 0 in one, got {horizon}"
+                f"step ({num_completions}), got {horizon}; the coefficient could fall to 0 in one"
             )
         error = min(max(kl / self.config.target - 1, -MAX_KL_ERROR), MAX_KL_ERROR)
         self.coefficient *= 1 + error * num_completions / horizon
