@@ -24,6 +24,10 @@ ONLY_RELEASED = {
 """Questions that the converted file lacks."""
 CUT = frozenset({"livesports3k", "odv_bench"})
 """Benchmarks whose converted file names clips that were cut out."""
+OTHER = frozenset({"stvg"})
+"""Benchmarks whose converted file has other questions than the release that we read."""
+OWN_FORM = frozenset({"charades_sta", "stvg", "videoreasonbench"})
+"""Benchmarks whose rows have their gold answer in no one field, or may lack it."""
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -39,7 +43,7 @@ def test_fixture_records_are_read(name: str, layout: str) -> None:
             assert reward(sample, render_gold(sample)).parts["accuracy"] == 1
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sorted(set(NAMES) - OTHER))
 def test_both_layouts_hold_the_same_questions(name: str) -> None:
     released, converted = (samples_of(name, layout) for layout in LAYOUTS)
     is_missing = ONLY_RELEASED.get(name, lambda _: False)
@@ -103,7 +107,7 @@ def holder(value: Any, field: str) -> dict[str, Any]:
     return next((found for found in nested if found), {})
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sorted(set(NAMES) - OWN_FORM))
 def test_a_record_without_its_answer_is_refused_by_field(name: str, tmp_path: Path) -> None:
     config = config_of(name)
     (source, *_) = files_of(name, "release")
@@ -122,6 +126,15 @@ def test_a_record_without_its_answer_is_refused_by_field(name: str, tmp_path: Pa
     config.data.validation, config.data.media_root = [str(path)], "/videos"
     with pytest.raises(DataError, match=rf"json:1:{config.layout.answer}: got None"):
         load_benchmark(name, config)
+
+
+def test_boxes_of_frames_become_one_a_second() -> None:
+    sample, _ = samples_of("stvg", "release")
+    assert isinstance(sample.answer, dict) and sample.answer["time"] == [4.0, 16.0]
+    boxes = sample.answer["boxes"]
+    assert list(boxes) == [str(second) for second in range(4, 17)]
+    # Five frames a second, numbered from 1; the first box is that of frame 21.
+    assert boxes["4"] == [100, 50, 140, 130] and boxes["6"] == [110, 50, 150, 130]
 
 
 def test_hidden_answers_are_left_out() -> None:

@@ -1,14 +1,23 @@
 """The forms in which models state a letter: what the strict and the official rules read in each."""
 
+import json
 from typing import Any
 
 import pytest
 
 from easyvideor1.evaluate.benchmark_config import ExtractorConfig, Rule
 from easyvideor1.evaluate.official import LETTER_RULES, RULES, read, score_official
+from easyvideor1.evaluate.scoring import score_predictions
 from easyvideor1.rewards import RewardConfig, reward
-from easyvideor1.schema.records import ProblemType, Sample, ScoreStatus
+from easyvideor1.schema.records import (
+    Prediction,
+    PredictionStatus,
+    ProblemType,
+    Sample,
+    ScoreStatus,
+)
 from tests.evaluate.benchmark_fixtures import NAMES, config_of, samples_of
+from tests.rewards.judge_server import scripted_server
 
 TEXTS = (
     "amber", "basil", "cedar", "dune", "ember", "fjord", "grove",
@@ -256,6 +265,134 @@ def test_reasoning_is_held_to_its_steps() -> None:
     assert reading.accuracy == 1 and reading.extracted == "C"
     assert reading.steps is not None and "Half of 48" in reading.steps.gold
     assert all(read("A", pair, extractor).steps is None for pair in pairs)
+
+
+@pytest.mark.parametrize(
+    ("answer", "official", "strict"),
+    [
+        # From its bottom: King, 2; wanted from its top: Ace, 2.
+        ("add Ace of Hearts to pile0, remove King of Spades from pile0", 0, 1),
+        ("remove King of Spades from pile0 and then add ace of hearts to pile0", 0, 1),
+        ("remove 2 of Clubs from pile0, add Ace of Hearts to pile0", 0, 0),
+        ("add Ace of Hearts to pile1", 0, 0),
+        (
+            "remove King of Spades from pile0, remove 2 of Clubs from pile0, "
+            "add Ace of Hearts to pile0, add 2 of Clubs to pile0",
+            1,
+            0,
+        ),
+    ],
+)
+def test_cards_are_dealt_and_the_script_reads_the_pile_upside_down(
+    answer: str, official: int, strict: int
+) -> None:
+    sample = next(s for s in samples_of("videoreasonbench", "release") if s.answer is None)
+    stored = Prediction(
+        fingerprint="f",
+        sample_id=sample.id,
+        status=PredictionStatus.ok,
+        text=f"Let me see. Final Answer: {answer}",
+    )
+    (outcome,) = score_predictions(
+        [sample],
+        [stored],
+        repeats=1,
+        reward=RewardConfig(),
+        extractor=config_of("videoreasonbench").extractor,
+    )
+    assert (outcome.accuracy, outcome.strictly().accuracy) == (official, strict)
+
+
+@pytest.mark.parametrize(
+    ("answer", "accuracy"),
+    [("(a1, a2)", 1), ("a1, a2", 1), ("(a1, e5), (a2, a1)", 1), ("(a1, b1)", 0), ("none", 0)],
+)
+def test_cups_are_swapped_from_the_hidden_state(answer: str, accuracy: int) -> None:
+    (sample,) = [s for s in samples_of("videoreasonbench", "release") if s.extra["demo"] == "cup"]
+    extractor = config_of("videoreasonbench").extractor
+    assert read(f"Final Answer: {answer}", sample, extractor).accuracy == accuracy
+    assert read(answer, sample, extractor).extracted is None, "it does not say Final Answer"
+
+
+@pytest.mark.parametrize(
+    ("text", "accuracy"),
+    [
+        ("[12, 31]", 1),
+        ("<answer>[14, 31]</answer>", 1),
+        ("It is from 0:12 to 0:31.", 1),
+        ("[18, 31]", 0),
+        ("[12, 30, 40, 50]", 0),
+        ("at noon", 0),
+    ],
+)
+def test_a_span_is_right_above_its_iou(text: str, accuracy: int) -> None:
+    sample = next(s for s in samples_of("vcr_bench", "release") if s.answer == "[12, 31]")
+    assert read(text, sample, config_of("vcr_bench").extractor).accuracy == accuracy
+
+
+@pytest.mark.parametrize(
+    ("text", "accuracy"),
+    [
+        ("[100, 50, 220, 160]", 1),
+        ("At [110, 60, 230, 170].", 1),
+        ("[160, 50, 280, 160]", 0),
+        ("[220, 160, 100, 50]", 0),
+        ("[1, 2]", 0),
+    ],
+)
+def test_a_box_is_right_above_its_iou(text: str, accuracy: int) -> None:
+    sample = next(
+        s
+        for s in samples_of("vcr_bench", "release")
+        if s.category.endswith("Grounding") and str(s.answer).count(",") == 3
+    )
+    assert read(text, sample, config_of("vcr_bench").extractor).accuracy == accuracy
+
+
+def test_a_tube_has_an_iou_in_time_in_space_and_of_both() -> None:
+    sample = next(s for s in samples_of("stvg", "release") if "waves" in s.problem)
+    box = [200, 60, 250, 150]
+    said = {"time": [0.0, 2.5], "boxes": {str(second): box for second in (0, 1, 2, 9)}}
+    reading = read(f"<answer>{json.dumps(said)}</answer>", sample, ExtractorConfig(rule=Rule.tube))
+    assert reading.parts == {"tIoU": 0.5, "sIoU": 1.0}
+    assert reading.accuracy == pytest.approx(3 / 7), "seconds 0 to 5, and 9"
+
+
+# --- the judge ----------------------------------------------------------------------------------
+
+
+def graded(prompt: str) -> str:
+    """A judge that gives 8 to what mentions rain, 3 to the rest."""
+    return json.dumps({"score": 8 if "rain" in prompt.partition("<answer-")[2] else 3})
+
+
+@pytest.mark.parametrize(
+    ("name", "judge_from", "expected"),
+    [("mlvu", None, [0.8, 0.3]), ("mmvu", 0.5, [1.0, 0.0]), ("videoreasonbench", 0.5, [1.0, 0.0])],
+)
+def test_free_answers_are_scored_by_the_judge_of_the_rewards(
+    name: str, judge_from: float | None, expected: list[float]
+) -> None:
+    extractor = config_of(name).extractor
+    assert extractor.judge_from == judge_from
+    sample = Sample(id="f", problem="Why?", answer="It pours", problem_type=ProblemType.open_ended)
+    texts = ["Final Answer: it is rain", "Final Answer: snow"]
+    with scripted_server(graded) as server:
+        reward_config = RewardConfig(judge=server.config())
+        scores = score_official([(sample, text) for text in texts], extractor, reward_config)
+    assert [score.parts["accuracy"] for score in scores] == expected
+    assert all("It pours" in prompt for prompt in server.prompts)
+
+
+def test_the_judge_grades_reasoning_beside_the_letter() -> None:
+    five, *_ = samples_of("videomathqa", "release")
+    with scripted_server(graded) as server:
+        reward_config = RewardConfig(judge=server.config())
+        extractor = config_of("videomathqa").extractor
+        (score,) = score_official(
+            [(five, "Half of 48 is 24, like rain: C")], extractor, reward_config
+        )
+    assert score.parts == {"accuracy": 1.0, "steps": 0.8}
 
 
 def test_every_rule_but_strict_has_a_function() -> None:

@@ -71,6 +71,10 @@ def written(rows: list[dict[str, Any]], folder: Path) -> list[Path]:
     return files
 
 
+ASKED = frozenset({"question", "problem", "Question", "options", "caption"})
+"""Fields of which a question has one."""
+
+
 def num_questions(row: dict[str, Any]) -> int:
     """How many questions a row of a release holds."""
     if row.get("file") == "Adaptation":
@@ -78,11 +82,10 @@ def num_questions(row: dict[str, Any]) -> int:
     for field in ("qa", "test_info"):
         if field in row:
             return len(row[field])
-    if "question" in row or "problem" in row or "Question" in row or "options" in row:
+    if ASKED & row.keys():
         return 1
-    return sum(
-        len(part) for name, video in row.items() if name != "file" for part in video.values()
-    )
+    nested = [part for name, part in row.items() if name != "file"]
+    return sum(1 if ASKED & part.keys() else sum(map(len, part.values())) for part in nested)
 
 
 def in_order(rows: list[dict[str, Any]], files: list[Path]) -> list[int]:

@@ -4,9 +4,12 @@ Deterministic, and free of easyvideor1, so that an official script can be run on
 A text of None is an answer that is missing: its video could not be read, or it was never given.
 """
 
+import json
 import random
 from collections.abc import Callable
 from typing import Any
+
+from tests.evaluate.official.simulations import deal, flip, shell, slide, stake, swap
 
 Row = dict[str, Any]
 Case = tuple[list[Row], list[str | None]]
@@ -630,6 +633,249 @@ def tempcompass_question(rng: random.Random, task: str) -> tuple[Row, str | None
     return {"question": "\n".join(["Which fits?", *lines]), "answer": gold}, rng.choice(forms)
 
 
+def charades_sta() -> Case:
+    rng = random.Random("charades_sta")
+    rows, texts = [], []
+    for number in range(300):
+        start = round(rng.uniform(0, 20), 1)
+        end = round(start + rng.uniform(1, 10), 1)
+        times = [start, end]
+        rows.append(
+            {"video": f"V{number // 3}.mp4", "caption": f"event {number}", "timestamp": times}
+        )
+        forms: list[str | None] = [
+            f'<answer>{{"time": [{start + shift:.1f}, {end + shift:.1f}]}}</answer>'
+            for shift in (0, 0.5, 1, 2, 4, 30)
+        ]
+        forms += [
+            f'{{"time": [{start:.1f}, {start + 0.5 * (end - start):.2f}]}}',
+            "never",
+            "",
+            None,
+        ]
+        texts.append(rng.choice(forms))
+    return rows, texts
+
+
+def stvg() -> Case:
+    """Rows of HC-STVG: five frames a second."""
+    rng = random.Random("stvg")
+    rows, texts = [], []
+    for number in range(220):
+        first, count = rng.randint(1, 40), rng.randint(20, 60)
+        x, y, width, height = (rng.randint(10, 200) for _ in range(4))
+        boxes = [[x + step, y, width, height] for step in range(count)]
+        start, end = (first - 1) / 5, (first + count - 2) / 5
+        about = {
+            "bbox": boxes,
+            "st_time": start,
+            "ed_time": end,
+            "img_num": 100,
+            "caption": f"event {number}",
+            "width": 640,
+            "height": 360,
+            "st_frame": first,
+        }
+        rows.append({f"{number}.mp4": about})
+        late, aside, wide = (
+            rng.choice([0, 0, 1, 2]),
+            rng.choice([0, 5, 40, 400]),
+            rng.choice([1, 2]),
+        )
+        seconds = range(int(start) + late, int(end) + 1 + late)
+        track = {
+            str(second): [x + aside, y, x + aside + width * wide, y + height] for second in seconds
+        }
+        said = json.dumps({"time": [start + late, end + late + 0.5], "boxes": track})
+        texts.append(rng.choice([f"<answer>{said}</answer>"] * 6 + ["nowhere", "", None]))
+    return rows, texts
+
+
+def vcr_bench() -> Case:
+    """`meant` is what a model would read out of a text: a letter, a span, a box, or `Z`."""
+    rng = random.Random("vcr_bench")
+    rows, texts = [], []
+    for number in range(320):
+        kind = rng.choice(["letter", "letter", "span", "box", "free"])
+        given = options(rng, 4) if kind == "letter" else [""] * 4
+        row: Row = {
+            "id": number,
+            "video_path": f"video/{number // 2}.mp4",
+            "duration": rng.choice([12, 60, 61, 300, 301, 1000]),
+            "dimension": rng.choice(["Video Plot Analysis", "Temporal Spatial Reasoning"]),
+            "question": f"Question {number}?",
+            "multiple-choice": kind == "letter",
+            "choices": dict(zip("ABCD", given, strict=True)),
+            "reasoning": ["1. 0:07-0:55, it is seen.", "2. So it is."],
+        }
+        if kind == "letter":
+            gold, said = rng.choice("ABCD"), rng.choice("ABCD")
+            gold = said if rng.random() < 0.5 else gold
+            meant, text = said, rng.choice([said, f"({said})", f"The answer is {said}."])
+        elif kind == "span":
+            start, end = rng.randint(0, 50), rng.randint(60, 90)
+            gold, shift = f"[{start}, {end}]", rng.choice([0, 1, 2, 5, 10, 100])
+            meant = text = f"[{start + shift}, {end + shift}]"
+            text = rng.choice([text, f"<answer>{text}</answer>"])
+        elif kind == "box":
+            x, y = rng.randint(0, 50), rng.randint(0, 50)
+            gold, wide = f"[{x}, {y}, {x + 100}, {y + 80}]", rng.choice([100, 120, 200, 201, 400])
+            meant = text = f"[{x}, {y}, {x + wide}, {y + 80}]"
+            text = rng.choice([text, f"It is at {text}."])
+        else:
+            gold, meant, text = "Kitchen", "Kitchen", "In the kitchen"
+        if rng.random() < 0.15:
+            meant, text = "Z", rng.choice(["I cannot tell", "", None])
+        rows.append(row | {"answer": gold, "meant": meant})
+        texts.append(text)
+    return rows, texts
+
+
+CARDS = [f"{rank} of {suit}" for rank in ("Ace", "7", "King") for suit in ("Hearts", "Clubs")]
+CELL = [f"{letter}{number}" for letter in "abc" for number in "123"]
+
+
+def videoreasonbench() -> Case:
+    """A row a demonstration. Answers in words are left to a judge."""
+    rng = random.Random("videoreasonbench")
+    rows, texts = [], []
+    makers = {
+        "hrd": hrd,
+        "grid": grid,
+        "cup": cup,
+        "card": card,
+        "chip": chip,
+        "file_sys": file_sys,
+    }
+    for demo, make in makers.items():
+        questions: Row = {"file": demo}
+        for number in range(45):
+            dim = "prediction_operation" if number % 9 else "order_operation"
+            question, answer = make(rng)
+            about = {
+                "video": f"videos/{demo}/{number}.mp4",
+                "dim": dim,
+                "num_state": rng.choice(["1", "2"]),
+                "num_operation": str(rng.choice([5, 9, 10, 14])),
+                "answer": None if number % 9 else "a1",
+            }
+            questions[f"q{number}"] = question | about
+            forms: list[str | None] = [
+                f"I think so.\n\nFinal Answer: {answer}",
+                f"Final Answer:\n{answer}",
+                f"<think>Final Answer: none</think>Final Answer: {answer}",
+                answer,
+                "Final Answer:",
+                "",
+                None,
+            ]
+            texts.append(rng.choice(forms[:3] * 4 + forms))
+        rows.append(questions)
+    return rows, texts
+
+
+def hidden(rng: random.Random, states: Any, other: Any) -> Row:
+    """The state to begin with as the first or the last of all, as the video shows the other end."""
+    if rng.random() < 0.5:
+        return {"visible_time": "end", "states": [states, other]}
+    return {"visible_time": "start", "states": [other, states]}
+
+
+def moves(rng: random.Random) -> list[str]:
+    return [rng.choice(["left", "right", "up", "down"]) for _ in range(rng.randint(1, 4))]
+
+
+def hrd(rng: random.Random) -> tuple[Row, str]:
+    numbers = rng.sample(range(9), 9)
+    board = [numbers[0:3], numbers[3:6], numbers[6:9]]
+    said, done = moves(rng), moves(rng)
+    target = slide(board, said if rng.random() < 0.6 else done)
+    cells = [
+        f"({letter},{column + 1}): {target[row][column]}"
+        for row, letter in ((2, "a"), (1, "b"), (0, "c"))
+        for column in range(3)
+    ]
+    question = (
+        f"A puzzle on a 3x3 board. Reach the desired number arrangement: `{', '.join(cells)}`?"
+    )
+    return hidden(rng, board, slide(board, done)) | {"question": question}, ", ".join(said)
+
+
+def grid(rng: random.Random) -> tuple[Row, str]:
+    board = [[rng.randint(0, 1) for _ in range(3)] for _ in range(3)]
+    at, said = [rng.randint(0, 2), rng.randint(0, 2)], moves(rng)
+    target = flip(board, at, said if rng.random() < 0.6 else moves(rng))
+    cells = [
+        f"({letter},{column}): {'black' if target[row][column] else 'white'}"
+        for row, letter in enumerate("abc")
+        for column in range(3)
+    ]
+    opening = "the desired arrangement of black and white pieces:"
+    question = f"It presents a 3x3 grid. Achieve {opening} `{', '.join(cells)}`?"
+    coords = {"coords": [at, at]}
+    return hidden(rng, board, board) | coords | {"question": question}, " ".join(said)
+
+
+def cup(rng: random.Random) -> tuple[Row, str]:
+    board = [[rng.randint(0, 1) for _ in range(3)] for _ in range(3)]
+    board[0][0] = 1
+    said = [", ".join(rng.sample([*CELL, "e5"], 2)) for _ in range(rng.randint(1, 3))]
+    target = swap(board, said if rng.random() < 0.6 else said[:1])
+    coins = [cell for cell in CELL if target["abc".index(cell[0])][int(cell[1]) - 1]]
+    question = "A puzzle on a 3x3 board. Which swaps achieve the desired distribution of coins: "
+    about = {"question": f"{question}`{', '.join(coins)}`?"}
+    return hidden(rng, board, board) | about, ", ".join(f"({pair})" for pair in said)
+
+
+def by_name(rng: random.Random, states: dict[str, Any]) -> Row:
+    ends = [hidden(rng, state, state) for state in states.values()]
+    found = {name: end["states"] for name, end in zip(states, ends, strict=True)}
+    return {"visible_time": ends[0]["visible_time"], "states": found}
+
+
+def card(rng: random.Random) -> tuple[Row, str]:
+    pile = rng.sample(CARDS, 3)
+    said = [f"remove {pile[0]} from pile0", f"add {rng.choice(CARDS)} to pile0"]
+    said += rng.choice(
+        [[], [f"remove {rng.choice(CARDS)} from pile0"], ["add 7 of Clubs to pile1"]]
+    )
+    target = (deal({"pile0": pile}, said) or {"pile0": pile[::-1]})["pile0"]
+    listed = rng.choice([target, target[::-1]])
+    question = (
+        "What to do to ensure that `pile0` contains exactly the following cards from top to "
+        "bottom: "
+        f"`{', '.join(listed)}`?"
+    )
+    return by_name(rng, {"pile0": pile}) | {"question": question}, ", ".join(said)
+
+
+def chip(rng: random.Random) -> tuple[Row, str]:
+    held = [rng.choice([5, 10, 20]) for _ in range(3)]
+    said = [f"add {rng.choice([5, 50, 7])} to cup0", f"remove {rng.choice([*held, 100])} from cup0"]
+    target = (stake({"cup0": held}, said) or {"cup0": [5]})["cup0"]
+    wanted = ", ".join(map(str, target if rng.random() < 0.8 else [100]))
+    question = (
+        f"What to do to ensure that `cup0` contains exactly the following chips: `{wanted}` "
+        "(order does not matter)?"
+    )
+    return by_name(rng, {"cup0": held}) | {"question": question}, ", ".join(said)
+
+
+def file_sys(rng: random.Random) -> tuple[Row, str]:
+    names = rng.sample([f"{letter}.txt" for letter in "abcdefgh"], 6)
+    said = [f"touch path0/{{{','.join(names[3:5])}}}", f"rm -rf path0/{{{names[0]}}}"]
+    said = rng.choice([said, said[:1], said[::-1], [*said, said[0]], [f"rm {names[0]}"]])
+    said = rng.choice([said, said, [f"touch path0/{{{names[0]}}}", f"rm -rf path0/{{{names[0]}}}"]])
+    target = (shell({"path0": names[:3]}, said) or {"path0": {names[5]}})["path0"]
+    wanted = ", ".join(sorted(target if rng.random() < 0.8 else names))
+    question = (
+        f"What to run to ensure that `path0` contains exactly the following files: `{wanted}`?"
+    )
+    states = {"init": names[:3], "touch": names[:3]}
+    ends = {"visible_time": rng.choice(["start", "end"]), "states": {"path0": states}}
+    return ends | {"question": question}, f"`{' & '.join(said)}`"
+
+
 CASES: dict[str, Callable[[], Case]] = {
     "video_mme": video_mme,
     "video_mme_v2": video_mme_v2,
@@ -649,4 +895,8 @@ CASES: dict[str, Callable[[], Case]] = {
     "videomathqa": videomathqa,
     "video_mmmu": video_mmmu,
     "tempcompass": tempcompass,
+    "charades_sta": charades_sta,
+    "stvg": stvg,
+    "vcr_bench": vcr_bench,
+    "videoreasonbench": videoreasonbench,
 }

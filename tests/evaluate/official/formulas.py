@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.evaluate.official.counting import average, by, one, share
+from tests.evaluate.official.simulations import deal, flip, shell, slide, stake, swap
 
 Row = dict[str, Any]
 Texts = list[str | None]
@@ -531,6 +532,143 @@ def tempcompass(rows: list[Row], texts: Texts) -> dict[str, float]:
     return found | {"accuracy": share(right)}
 
 
+def charades_sta(rows: list[Row], texts: Texts) -> dict[str, float]:
+    ious = []
+    for row, text in zip(rows, texts, strict=True):
+        found = re.search(r"\[([\d.]+), ([\d.]+)\]", seen(text))
+        if not found:
+            ious.append(0.0)
+            continue
+        (start, end), (first, last) = map(float, found.groups()), row["timestamp"]
+        shared = max(0.0, min(end, last) - max(start, first))
+        ious.append(shared / (max(end, last) - min(start, first)))
+    shares = {f"R@1 IoU={bound}": share(iou >= bound for iou in ious) for bound in (0.3, 0.5, 0.7)}
+    return shares | {"mIoU": average(ious)}
+
+
+def box_overlap(a: list[float], b: list[float]) -> float:
+    width = min(a[2], b[2]) - max(a[0], b[0])
+    height = min(a[3], b[3]) - max(a[1], b[1])
+    if width <= 0 or height <= 0:
+        return 0.0
+    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
+    return width * height / (sum(areas) - width * height)
+
+
+def stvg(rows: list[Row], texts: Texts) -> dict[str, float]:
+    in_time, in_space, tubes = [], [], []
+    for row, text in zip(rows, texts, strict=True):
+        (about,) = row.values()
+        gold = {}
+        for second in range(21):
+            # Frames are numbered from 1; five of them are a second.
+            place = 5 * second + 1 - about["st_frame"]
+            if 0 <= place < len(about["bbox"]):
+                x, y, width, height = about["bbox"][place]
+                gold[str(second)] = [x, y, x + width, y + height]
+        found = re.search(r"<answer>(.*)</answer>", seen(text))
+        given = ast.literal_eval(found[1]) if found else {"time": [1e6, 1e6 + 1], "boxes": {}}
+        (start, end), first, last = given["time"], about["st_time"], about["ed_time"]
+        shared = max(0.0, min(end, last) - max(start, first))
+        in_time.append(shared / (end - start + last - first - shared))
+        both = gold.keys() & given["boxes"].keys()
+        total = sum(box_overlap(gold[second], given["boxes"][second]) for second in sorted(both))
+        in_space.append(total / max(1, len(both)))
+        tubes.append(total / max(1, len(gold.keys() | given["boxes"].keys())))
+    return {
+        "m_tIoU": average(in_time),
+        "m_sIoU": average(in_space),
+        "m_vIoU": average(tubes),
+        "vIoU@0.3": share(iou > 0.3 for iou in tubes),
+        "vIoU@0.5": share(iou > 0.5 for iou in tubes),
+    }
+
+
+def vcr_bench(rows: list[Row], texts: Texts) -> dict[str, float]:
+    right = []
+    for row in rows:
+        gold, meant = row["answer"], row["meant"]
+        if meant == "Z" or gold == "Kitchen":
+            right.append(False)  # nothing is read, or only a judge can tell
+        elif row["multiple-choice"]:
+            right.append(meant == gold)
+        else:
+            a, b = ast.literal_eval(gold), ast.literal_eval(meant)
+            if len(a) == 4:
+                right.append(box_overlap(a, b) > 0.5)
+            else:
+                shared = max(0, min(a[1], b[1]) - max(a[0], b[0]))
+                right.append(shared / (max(a[1], b[1]) - min(a[0], b[0])) > 0.7)
+
+    def length(row: Row) -> list[str]:
+        seconds = row["duration"]
+        return ["<=60" if seconds <= 60 else "60-300" if seconds <= 300 else ">300"]
+
+    fields = {"category": one("dimension"), "duration_band": length}
+    return {"accuracy": share(right)} | by(rows, right, fields)
+
+
+def reached(demo: str, question: Row, said: str) -> bool:
+    """Whether operations lead to the state that the question names, as the script compares it."""
+    states, wanted = question["states"], re.findall(r"`([^`]+)`", question["question"])
+    at = 0 if question["visible_time"] == "end" else -1
+    words = re.findall(r"left|right|up|down", said)
+    if demo == "hrd":
+        cells = dict(re.findall(r"\((\w,\d)\): (\d)", wanted[0]))
+        board = slide(states[at], words)
+        named = {
+            f"{x},{j + 1}": str(board[2 - i][j]) for i, x in enumerate("abc") for j in range(3)
+        }
+        return bool(words) and named == cells
+    if demo == "grid":
+        cells = dict(re.findall(r"\((\w,\d)\): (\w+)", wanted[0]))
+        board = flip(states[at], question["coords"][at], words)
+        colours = ("white", "black")
+        named = {f"{x},{j}": colours[board[i][j]] for i, x in enumerate("abc") for j in range(3)}
+        return bool(words) and named == cells
+    if demo == "cup":
+        pairs = re.findall(r"\((\w\d, \w\d)\)", said)
+        board = swap(states[at], pairs)
+        coins = [f"{x}{j + 1}" for i, x in enumerate("abc") for j in range(3) if board[i][j]]
+        return bool(pairs) and coins == wanted[0].split(", ")
+    if demo == "file_sys":
+        commands = said.strip("`").split(" & ")
+        folders = {name: list(held.values())[at] for name, held in states.items()}
+        found = shell(folders, commands)
+        return found is not None and found[wanted[0]] == set(wanted[1].split(", "))
+    begun = {name: held[at] for name, held in states.items()}
+    if demo == "card":
+        piles = deal(begun, said.split(", "))
+        return piles is not None and piles[wanted[0]] == wanted[1].split(", ")
+    cups = stake(begun, said.split(", "))
+    return cups is not None and cups[wanted[0]] == sorted(map(int, wanted[1].split(", ")))
+
+
+def videoreasonbench(rows: list[Row], texts: Texts) -> dict[str, float]:
+    given = iter(texts)
+    asked: list[tuple[Row, bool]] = []
+    for row in rows:
+        for name, question in row.items():
+            if name == "file":
+                continue
+            text = seen(next(given))
+            _, mark, said = text.partition("Final Answer")
+            said = said.removeprefix(":").strip()
+            simulated = question["dim"] == "prediction_operation"
+            hit = bool(mark and said and simulated) and reached(row["file"], question, said)
+            band = "<=9" if int(question["num_operation"]) <= 9 else "9-14"
+            about = {name: question[name] for name in ("dim", "num_state")}
+            asked.append((about | {"demo": row["file"], "band": band}, hit))
+    fields = {
+        "category": one("dim"),
+        "demo": one("demo"),
+        "num_operation_band": one("band"),
+        "num_state": one("num_state"),
+    }
+    flat, right = [row for row, _ in asked], [hit for _, hit in asked]
+    return {"accuracy": share(right)} | by(flat, right, fields)
+
+
 FORMULAS: dict[str, Callable[[list[Row], Texts], dict[str, float]]] = {
     "video_mme": video_mme,
     "video_mme_v2": video_mme_v2,
@@ -550,4 +688,8 @@ FORMULAS: dict[str, Callable[[list[Row], Texts], dict[str, float]]] = {
     "videomathqa": videomathqa,
     "video_mmmu": video_mmmu,
     "tempcompass": tempcompass,
+    "charades_sta": charades_sta,
+    "stvg": stvg,
+    "vcr_bench": vcr_bench,
+    "videoreasonbench": videoreasonbench,
 }

@@ -245,13 +245,34 @@ def videomathqa(outcomes: Sequence[Outcome]) -> dict[str, float]:
     numbers: dict[str, float] = {}
     if mcq:
         numbers["mcq"] = mean_accuracy(mcq)
-        grades = [o.score.parts.get("steps") for o in mcq if o.score]
-        if any(grade is not None for grade in grades):
-            numbers["steps"] = math.fsum(grade or 0.0 for grade in grades) / len(mcq)
+        numbers |= {name: grade for name, grade in steps(mcq).items() if name == "steps"}
     if pairs:
         right = [float(len(p) >= PAIRS and all(x == 1 for x in p)) for p in pairs.values()]
         numbers["mbin"] = mean(right)
     return numbers
+
+
+def tube(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """Mean IoUs in time, space and of the tube (vIoU), and shares of tubes above 0.3 and 0.5.
+
+    Sources: eval_hcvg.py of tzhhhh123/HC-STVG for the shares, which are strict; LLaVA-ST for the
+    mean over the boxes that both have.
+    """
+    ious = [outcome.accuracy for outcome in outcomes]
+
+    def part(name: str) -> float:
+        return mean([o.score.parts.get(name, 0.0) if o.score else 0.0 for o in outcomes])
+
+    shares = {f"vIoU@{bound}": mean([float(iou > bound) for iou in ious]) for bound in (0.3, 0.5)}
+    return {"m_vIoU": mean(ious), "m_tIoU": part("tIoU"), "m_sIoU": part("sIoU")} | shares
+
+
+def steps(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """Accuracy; `steps`: mean grade of the reasoning, 0 to 1, where a judge gave any."""
+    grades = [o.score.parts.get("steps") for o in outcomes if o.score]
+    if all(grade is None for grade in grades):
+        return accuracy(outcomes)
+    return accuracy(outcomes) | {"steps": math.fsum(g or 0.0 for g in grades) / len(outcomes)}
 
 
 METRICS: dict[Metric, Callable[[Sequence[Outcome]], dict[str, float]]] = {
@@ -265,10 +286,19 @@ METRICS: dict[Metric, Callable[[Sequence[Outcome]], dict[str, float]]] = {
     Metric.tempcompass: tempcompass,
     Metric.video_mmmu: video_mmmu,
     Metric.videomathqa: videomathqa,
+    Metric.tube: tube,
+    Metric.steps: steps,
 }
 
 PER_GROUP = frozenset(
-    {Metric.accuracy, Metric.answered, Metric.temporal_grounding, Metric.videomathqa}
+    {
+        Metric.accuracy,
+        Metric.answered,
+        Metric.temporal_grounding,
+        Metric.tube,
+        Metric.steps,
+        Metric.videomathqa,
+    }
 )
 """Metrics that say something about a part of the questions; of others the accuracy is shown."""
 

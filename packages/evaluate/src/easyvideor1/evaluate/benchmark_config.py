@@ -23,6 +23,10 @@ class Loader(StrEnum):
     """As `layout`, after each time at which a question is asked became a row."""
     video_mmmu = "video_mmmu"
     """As `layout`; questions of the adaptation track are asked without the video too."""
+    videoreasonbench = "videoreasonbench"
+    """As `layout`, of files with questions by name."""
+    stvg = "stvg"
+    """As `layout`, of HC-STVG's files: boxes of all frames, by video."""
     charades_sta = "charades_sta"
 
 
@@ -58,6 +62,14 @@ class Rule(StrEnum):
     """MMMU's: a marked letter; any number or text of a free answer."""
     videomathqa = "videomathqa"
     """As `first_letter`; a judge grades the reasoning too."""
+    interval = "interval"
+    """One interval: its IoU."""
+    tube = "tube"
+    """Time and boxes: their IoUs."""
+    vcr_bench = "vcr_bench"
+    """Letters strictly, spans and boxes by IoU, a judge for the rest."""
+    videoreasonbench = "videoreasonbench"
+    """Operations by simulation, a judge for the rest."""
     judge = "judge"
     """The strict reading where there are options, a judge for free answers."""
 
@@ -82,6 +94,10 @@ class Metric(StrEnum):
     """Accuracy of each of four tasks, and over all questions."""
     video_mmmu = "video_mmmu"
     """Accuracy of each track and what the video adds."""
+    tube = "tube"
+    """Mean IoUs in time, in space and of both; shares above 0.3 and 0.5."""
+    steps = "steps"
+    """Accuracy, and the mean grade of the reasoning where a judge gave one."""
     videomathqa = "videomathqa"
     """Accuracy of the questions with five options; all four of a question's pairs right; steps."""
 
@@ -135,6 +151,8 @@ class LayoutConfig:
     """What stands in an option's field that is not used."""
     answer: str = "answer"
     """Field with a letter, the place of an option from 0, its text, or an answer to no option."""
+    without_answer: bool = False
+    """Whether rows may lack an answer, since the benchmark's rule needs none there."""
     hidden: str = ""
     """What stands there in rows whose answer is not released; those are left out."""
     without_options: ProblemType = ProblemType.open_ended
@@ -144,6 +162,8 @@ class LayoutConfig:
     category: str = ""
     cut: dict[str, str] = field(default_factory=dict)
     """Text up to and with which a field's value is left out, as the host in the URL of a file."""
+    bands: dict[str, list[float]] = field(default_factory=dict)
+    """Bounds that a field's number is sorted by, each the last of its band, as field `x_band`."""
     lists: list[str] = field(default_factory=list)
     """Fields that hold several values in one text, separated by commas."""
     converted: dict[str, str] = field(default_factory=dict)

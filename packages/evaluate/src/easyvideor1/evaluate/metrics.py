@@ -82,6 +82,8 @@ def constant_answer_accuracy(samples: Sequence[Sample]) -> float:
 
 
 def _has_label(sample: Sample) -> bool:
+    if sample.answer is None:
+        return False
     return sample.problem_type is not ProblemType.preference or isinstance(sample.answer, str | int)
 
 

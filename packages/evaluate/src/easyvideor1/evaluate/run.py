@@ -312,7 +312,9 @@ def _score(
     from easyvideor1.evaluate.scoring import TO_SCORE
     from easyvideor1.rewards import score_many
 
-    answered = [p for p in predictions if p.status in TO_SCORE]
+    answered = [
+        p for p in predictions if p.status in TO_SCORE and samples[p.sample_id].answer is not None
+    ]
     items = [(samples[p.sample_id], p.text) for p in answered]
     lengths = [len(p.token_ids) for p in answered]
     scores = score_many(items, config.reward, num_tokens=lengths)

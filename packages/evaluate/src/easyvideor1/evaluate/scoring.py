@@ -5,6 +5,7 @@ Reads predictions as they are stored, scores them with `easyvideor1.rewards`, wr
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,41 +46,59 @@ def score_predictions(
     wanted = [
         (sample, stored.get((sample.id, repeat))) for sample in samples for repeat in range(repeats)
     ]
-    scores = dict(known or {})
-    unscored = [
-        (sample, p) for sample, p in wanted if p and p.status in TO_SCORE and p.key not in scores
-    ]
-    new = score_many(
-        [(sample, p.text) for sample, p in unscored],
-        reward,
-        num_tokens=[len(p.token_ids) for _, p in unscored],
+    to_score = [(sample, p) for sample, p in wanted if p and p.status in TO_SCORE]
+    strict = _strict_scores(
+        [item for item in to_score if not _only_rule_tells(item[0], extractor)], reward, known or {}
     )
-    scores |= {p.key: score for (_, p), score in zip(unscored, new, strict=True)}
-    ruled = scores if extractor is None else _by_rule(wanted, extractor, reward, scores)
+    ruled = strict
+    if extractor is not None and extractor.rule is not Rule.strict:
+        scores = score_official([(sample, p.text) for sample, p in to_score], extractor, reward)
+        ruled = {p.key: score for (_, p), score in zip(to_score, scores, strict=True)}
+        strict = {key: _strictly(score) for key, score in ruled.items()} | strict
     return [
         Outcome(
             sample=sample,
             prediction=p,
             repeat=place % repeats,
             score=ruled.get(p.key) if p else None,
-            strict=scores.get(p.key) if p else None,
+            strict=strict.get(p.key) if p else None,
         )
         for place, (sample, p) in enumerate(wanted)
     ]
 
 
-def _by_rule(
-    wanted: Sequence[tuple[Sample, Prediction | None]],
-    extractor: ExtractorConfig,
+def _only_rule_tells(sample: Sample, extractor: ExtractorConfig | None) -> bool:
+    """Whether the benchmark's rule alone can score a question.
+
+    There is no gold answer, or the rule reads strictly and reports more than one number.
+    """
+    if extractor is None or extractor.rule is Rule.strict:
+        return False
+    return sample.answer is None or extractor.rule is Rule.tube
+
+
+def _strictly(score: Score) -> Score:
+    """A score by the rule, with the accuracy that the rule itself calls strict, if it does."""
+    if "strict" not in score.parts:
+        return score
+    accuracy = score.parts["strict"]
+    return replace(score, value=accuracy, parts=score.parts | {"accuracy": accuracy})
+
+
+def _strict_scores(
+    items: Sequence[tuple[Sample, Prediction]],
     reward: RewardConfig,
-    strict: dict[tuple[str, str, int], Score],
+    known: Mapping[tuple[str, str, int], Score],
 ) -> dict[tuple[str, str, int], Score]:
-    """Scores by the benchmark's own rule, by the key of the prediction."""
-    if extractor.rule is Rule.strict:
-        return strict
-    to_score = [(sample, p) for sample, p in wanted if p and p.status in TO_SCORE]
-    scores = score_official([(sample, p.text) for sample, p in to_score], extractor, reward)
-    return {p.key: score for (_, p), score in zip(to_score, scores, strict=True)}
+    """Scores by `easyvideor1.rewards`, by the key of the prediction; known ones are kept."""
+    new = [(sample, p) for sample, p in items if p.key not in known]
+    scores = score_many(
+        [(sample, p.text) for sample, p in new],
+        reward,
+        num_tokens=[len(p.token_ids) for _, p in new],
+    )
+    kept = {p.key: known[p.key] for _, p in items if p.key in known}
+    return kept | {p.key: score for (_, p), score in zip(new, scores, strict=True)}
 
 
 def write_scores(folder: Path, outcomes: Sequence[Outcome]) -> None:

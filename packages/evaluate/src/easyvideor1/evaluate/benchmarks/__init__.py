@@ -16,8 +16,10 @@ from easyvideor1.evaluate.benchmarks.charades_sta import load_charades_sta
 from easyvideor1.evaluate.benchmarks.layout import RowsOf, check_layout, load_layout
 from easyvideor1.evaluate.benchmarks.nested import (
     ovo_bench_rows,
+    stvg_rows,
     tempcompass_rows,
     video_mmmu_rows,
+    videoreasonbench_rows,
 )
 from easyvideor1.evaluate.benchmarks.rows import table_rows
 from easyvideor1.evaluate.config import BenchmarkConfig
@@ -41,6 +43,8 @@ ROWS: dict[Loader, RowsOf] = {
     Loader.tempcompass: tempcompass_rows,
     Loader.ovo_bench: ovo_bench_rows,
     Loader.video_mmmu: video_mmmu_rows,
+    Loader.videoreasonbench: videoreasonbench_rows,
+    Loader.stvg: stvg_rows,
 }
 """How the questions of a file are told apart, of loaders that read by `layout`."""
 

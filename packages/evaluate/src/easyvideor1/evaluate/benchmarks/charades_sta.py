@@ -1,8 +1,8 @@
 """Charades-STA (Gao et al., arXiv 1705.02101): when does a described action happen?
 
-Two layouts: the text files of the TALL repository, `VIDEO start end##sentence` a line, and the
-Hugging Face table with `video`, `caption` and `timestamp`. Videos are `<VIDEO>.mp4`, those of
-`Charades_v1_480`, in `data.media_root`.
+Three layouts: the text files of the TALL repository, `VIDEO start end##sentence` a line, the table
+on Hugging Face with `video`, `caption` and `timestamp`, and EasyVideoR1's converted file. Videos
+are `<VIDEO>.mp4`, those of `Charades_v1_480`, in `data.media_root`.
 """
 
 import re
@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from easyvideor1.evaluate.benchmark_config import LayoutConfig
+from easyvideor1.evaluate.benchmarks.converted import is_converted, parsed
 from easyvideor1.evaluate.benchmarks.rows import table_rows
 from easyvideor1.preprocess.config import DataConfig
 from easyvideor1.schema.conf import resolve_output
@@ -30,7 +32,7 @@ def load_charades_sta(data: DataConfig) -> list[Sample]:
     sources = [resolve_output(source) for source in data.validation]
     for path in find_files(sources, (".txt", *SUFFIXES)):
         root = resolve_output(data.media_root) if data.media_root else path.parent
-        rows = _lines(path) if path.suffix == ".txt" else table_rows(path)
+        rows = _lines(path) if path.suffix == ".txt" else _rows(path)
         for number, row in rows:
             samples.append(_sample(row, root, path, number, index=len(samples)))
     return samples
@@ -43,6 +45,16 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             raise DataError(path, number, "line", line, "VIDEO start end##sentence")
         times = [float(match["start"]), float(match["end"])]
         yield number, {"video": match["video"], "caption": match["caption"], "timestamp": times}
+
+
+def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, row in table_rows(path):
+        if not is_converted(row):
+            yield number, row
+            continue
+        query = parsed(row, number, path, LayoutConfig())
+        times = query.answer.get("time") if isinstance(query.answer, dict) else None
+        yield number, {"video": row["path"], "caption": query.problem, "timestamp": times}
 
 
 def _sample(row: dict[str, Any], root: Path, path: Path, number: int, *, index: int) -> Sample:

@@ -4,8 +4,9 @@ Reads the official layout and EasyVideoR1's converted file, told apart by their 
 the same samples where they hold the same facts.
 """
 
+import bisect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,8 @@ def _extra(row: Mapping[str, Any], layout: LayoutConfig) -> dict[str, Any]:
     """All that is no part of the sample itself."""
     used = {"row", "folder", "image", UNSEEN, *layout.options, *FIELD.findall(layout.question)}
     kept = {name: value for name, value in row.items() if name not in used and value is not None}
+    for field, bounds in layout.bands.items():
+        kept[f"{field}_band"] = _band(float(row[field]), bounds)
     return kept | {
         name: [part.strip() for part in str(kept[name]).split(",")]
         for name in layout.lists
@@ -201,11 +204,21 @@ def _extra(row: Mapping[str, Any], layout: LayoutConfig) -> dict[str, Any]:
     }
 
 
+def _band(value: float, bounds: Sequence[float]) -> str:
+    """Name of the band that a number is in: `<=60`, `60-300`, `>300`."""
+    index = bisect.bisect_left(bounds, value)
+    if index == len(bounds):
+        return f">{bounds[-1]:g}"
+    return f"<={bounds[0]:g}" if index == 0 else f"{bounds[index - 1]:g}-{bounds[index]:g}"
+
+
 def _answer(
     row: Mapping[str, Any], options: tuple[str, ...], place: Place, layout: LayoutConfig
 ) -> Answer:
     """The gold answer: of a question with options its letter."""
     value = row.get(layout.answer)
+    if value is None and layout.without_answer:
+        return None
     if value is None or value == "":
         raise DataError(place.path, place.number, layout.answer, value, "a gold answer")
     if not options:

@@ -135,3 +135,46 @@ def video_mmmu_rows(path: Path) -> Rows:
 
 QUESTION_ONLY = "Question only"
 """The adaptation track without its videos: what is known before they are seen."""
+
+
+def videoreasonbench_rows(path: Path) -> Rows:
+    """Questions by name; the file's own name is what is played."""
+    for number, row in table_rows(path):
+        if is_converted(row):
+            yield number, row
+            continue
+        for name, question in row.items():
+            yield number, question | {"name": name, "demo": path.stem}
+
+
+def stvg_rows(path: Path) -> Rows:
+    """Descriptions by video, with a box for each frame (README of tzhhhh123/HC-STVG).
+
+    The boxes become one a second, of the frame nearest to it, as corners.
+    """
+    for number, row in table_rows(path):
+        if is_converted(row):
+            yield number, row
+            continue
+        for video, about in row.items():
+            answer = {
+                "time": [about["st_time"], about["ed_time"]],
+                "boxes": _boxes_by_second(about),
+            }
+            shown = {name: value for name, value in about.items() if name != "bbox"}
+            yield number, shown | {"video": video, "answer": answer}
+
+
+HC_STVG_SECONDS = 20
+"""Length of every clip of HC-STVG, whose `img_num` frames are spread over it."""
+
+
+def _boxes_by_second(about: dict[str, Any]) -> dict[str, list[float]]:
+    fps = about["img_num"] / HC_STVG_SECONDS
+    boxes = {}
+    for second in range(HC_STVG_SECONDS + 1):
+        frame = round(second * fps) + 1 - about["st_frame"]
+        if 0 <= frame < len(about["bbox"]):
+            x, y, width, height = about["bbox"][frame]
+            boxes[str(second)] = [x, y, x + width, y + height]
+    return boxes

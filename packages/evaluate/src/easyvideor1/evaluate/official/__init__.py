@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from easyvideor1.evaluate.benchmark_config import ExtractorConfig, Rule
-from easyvideor1.evaluate.official import letters, typed
+from easyvideor1.evaluate.official import grounded, letters, typed
 from easyvideor1.evaluate.official.mmmu import mmmu
 from easyvideor1.evaluate.official.reading import OfficialRule, Reading, judged, strict_or_judge
+from easyvideor1.evaluate.official.simulated import videoreasonbench
 from easyvideor1.rewards import RewardConfig, ScorerUnavailableError
 from easyvideor1.rewards.judge import Grade, NoVerdictError, Ruling, judge_of
 from easyvideor1.rewards.scoring import failure
@@ -38,6 +39,10 @@ RULES: dict[Rule, OfficialRule] = {
     Rule.ovo_bench: typed.ovo_bench,
     Rule.tempcompass: typed.tempcompass,
     Rule.mmmu: mmmu,
+    Rule.interval: grounded.interval,
+    Rule.tube: grounded.tube,
+    Rule.vcr_bench: grounded.vcr_bench,
+    Rule.videoreasonbench: videoreasonbench,
     Rule.judge: strict_or_judge,
 }
 """All but `strict`, which is no rule of a benchmark."""
@@ -107,7 +112,7 @@ def _score(reading: Reading, ruling: Ruling | None, config: ExtractorConfig) -> 
 def _scored(reading: Reading, accuracy: float, status: ScoreStatus) -> Score:
     return Score(
         value=accuracy,
-        parts={"accuracy": accuracy},
+        parts={"accuracy": accuracy, **reading.parts},
         status=status,
         extracted=reading.extracted,
     )

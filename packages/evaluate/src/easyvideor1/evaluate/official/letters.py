@@ -5,11 +5,9 @@ with it; the strict reading beside it is the honest one. Sources are in `conf/be
 """
 
 import re
-from dataclasses import replace
 
 from easyvideor1.evaluate.benchmark_config import ExtractorConfig
-from easyvideor1.evaluate.official.reading import Reading, compared
-from easyvideor1.rewards.judge import Grade
+from easyvideor1.evaluate.official.reading import Reading, compared, with_steps
 from easyvideor1.schema.records import Sample
 
 
@@ -96,7 +94,4 @@ def tagged_text(text: str, sample: Sample, config: ExtractorConfig) -> Reading:
 def videomathqa(text: str, sample: Sample, config: ExtractorConfig) -> Reading:
     """As `first_letter`; the reasoning of a question with five options is held to its steps."""
     reading = first_letter(text, sample, config)
-    steps = sample.extra.get("steps")
-    if not steps or len(sample.options) == 2 or not text.strip():
-        return reading
-    return replace(reading, steps=Grade(sample.problem, str(steps), text.strip()))
+    return reading if len(sample.options) == 2 else with_steps(reading, text, sample, "steps")

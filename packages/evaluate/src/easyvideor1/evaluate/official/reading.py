@@ -1,7 +1,7 @@
 """What an official rule says about an answer; the shape all rules share."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from easyvideor1.evaluate.benchmark_config import ExtractorConfig
@@ -24,6 +24,8 @@ class Reading:
     """0 to 1; of no account where a judge decides."""
     judge: Grade | None = None
     """What a judge is asked, where the official script asks one."""
+    parts: dict[str, float] = field(default_factory=dict)
+    """More numbers about the answer, 0 to 1, kept beside the accuracy."""
     steps: Grade | None = None
     """What a judge is asked about the reasoning; its grade is the part `steps` of the score."""
 
@@ -53,3 +55,12 @@ def strict_or_judge(text: str, sample: Sample, config: ExtractorConfig) -> Readi
         return judged(text, sample)
     score = reward(sample, text)
     return Reading(extracted=score.extracted, accuracy=score.parts["accuracy"])
+
+
+def with_steps(reading: Reading, text: str, sample: Sample, field: str) -> Reading:
+    """The reading, with the reasoning to be held to the steps in a field of the row."""
+    steps = sample.extra.get(field)
+    if not steps or not text.strip():
+        return reading
+    shown = "\n".join(steps) if isinstance(steps, list) else str(steps)
+    return replace(reading, steps=Grade(sample.problem, shown, text.strip()))
