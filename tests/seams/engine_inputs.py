@@ -17,6 +17,8 @@ class Rendered:
     token_ids: list[int]
     features: list[Any]
     """`MultiModalFeatureSpec` of each medium."""
+    hashes: dict[str, list[str]]
+    """By kind: the names of the media in vLLM's caches."""
 
     def of(self, kind: str) -> list[Any]:
         return [feature for feature in self.features if feature.modality == kind]
@@ -43,7 +45,8 @@ def rendered(engine: LiveEngine, prompt: list[int], clips: Sequence[Clip]) -> Re
             zip(items, result["mm_placeholders"][kind], strict=True)
         )
     ]
-    return Rendered(token_ids=list(result["prompt_token_ids"]), features=features)
+    hashes = {kind: list(names) for kind, names in (result.get("mm_hashes") or {}).items()}
+    return Rendered(token_ids=list(result["prompt_token_ids"]), features=features, hashes=hashes)
 
 
 def engine_positions(engine: LiveEngine, inputs: Rendered) -> torch.Tensor:

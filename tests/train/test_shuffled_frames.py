@@ -35,7 +35,7 @@ def prompt_ids(engine: LiveEngine) -> list[int]:
     return engine.family.prompt_token_ids(sample(NAME), INSTRUCTION)
 
 
-def test_the_prompt_stays_and_the_pixels_change(engine: LiveEngine) -> None:
+def test_the_prompt_stays_and_pixels_and_names_change(engine: LiveEngine) -> None:
     control = shuffled(CLIP, seed=1)
     ordered, other = (rendered(engine, prompt_ids(engine), [clip]) for clip in (CLIP, control))
     assert ordered.token_ids == other.token_ids
@@ -45,6 +45,8 @@ def test_the_prompt_stays_and_the_pixels_change(engine: LiveEngine) -> None:
     )
     assert pixels.shape == other_pixels.shape
     assert not torch.equal(pixels, other_pixels)
+    assert ordered.hashes != other.hashes
+    assert ordered.hashes == rendered(engine, prompt_ids(engine), [CLIP]).hashes
 
 
 def test_an_answer_has_other_log_probs_with_the_frames_shuffled(sharp_engine: LiveEngine) -> None:
