@@ -1,6 +1,7 @@
 """Every benchmark's fixture records in both layouts, and what the model is asked about them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,13 @@ import pytest
 
 from easyvideor1.evaluate.aggregates import METRICS
 from easyvideor1.evaluate.benchmarks import load_benchmark
+from easyvideor1.evaluate.metrics import summarize
 from easyvideor1.evaluate.outcome import Outcome
 from easyvideor1.evaluate.protocol import prompt_parts
-from easyvideor1.rewards import render_gold, reward
-from easyvideor1.schema.errors import DataError
-from easyvideor1.schema.records import ProblemType, Sample
+from easyvideor1.evaluate.scoring import score_predictions
+from easyvideor1.rewards import RewardConfig, render_gold, reward
+from easyvideor1.schema.errors import DataError, UserError
+from easyvideor1.schema.records import Prediction, PredictionStatus, ProblemType, Sample
 from tests.evaluate.benchmark_fixtures import LAYOUTS, NAMES, config_of, files_of, samples_of
 
 PROMPTS = Path(__file__).parent / "prompts"
@@ -139,6 +142,37 @@ def test_boxes_of_frames_become_one_a_second() -> None:
 
 def test_hidden_answers_are_left_out() -> None:
     assert len(samples_of("motionbench", "release")) == 4
+
+
+def test_a_release_s_own_faults_stay_in_it_and_no_others(tmp_path: Path) -> None:
+    """MLVU has two answers that are no option, and a question without words."""
+    row = json.loads(files_of("mlvu", "release")[0].read_text())[0]
+    lost = row | {"answer": "None of them"}
+    empty = row | {"question": "", "candidates": ["", "", "", ""], "answer": ""}
+    path = tmp_path / "2_needle.json"
+    config = config_of("mlvu")
+    config.data.validation, config.data.media_root = [str(path)], "/videos"
+    path.write_text(json.dumps([lost, lost, empty]))
+    first, _, last = load_benchmark("mlvu", config)
+    assert first.problem_type is ProblemType.multiple_choice and first.answer is None
+    assert (last.options, last.answer, last.problem) == (("", "", "", ""), "D", "")
+    path.write_text(json.dumps([lost] * 3))
+    with pytest.raises(UserError, match=r"3 questions are none of their options.*has 2 such"):
+        load_benchmark("mlvu", config)
+
+
+def test_no_answer_is_right_where_the_gold_one_is_no_option() -> None:
+    sample = replace(samples_of("mlvu", "release")[0], answer=None)
+    outcomes = score_predictions(
+        [sample],
+        [Prediction(fingerprint="f", sample_id=sample.id, status=PredictionStatus.ok, text="B")],
+        repeats=1,
+        reward=RewardConfig(),
+        extractor=config_of("mlvu").extractor,
+    )
+    assert [(o.accuracy, o.strictly().accuracy) for o in outcomes] == [(0, 0)]
+    summary = summarize(outcomes, config_of("mlvu").metric, ["category"])
+    assert summary["official"]["dev accuracy"] == 0 and summary["chance"] == 0
 
 
 def test_the_part_to_watch_is_the_release_s() -> None:

@@ -151,6 +151,9 @@ class LayoutConfig:
     """What stands in an option's field that is not used."""
     answer: str = "answer"
     """Field with a letter, the place of an option from 0, its text, or an answer to no option."""
+    unanswerable: int = 0
+    """Rows of the release whose answer is none of its options, so that none is right. More of them
+    are an error."""
     without_answer: bool = False
     """Whether rows may lack an answer, since the benchmark's rule needs none there."""
     hidden: str = ""

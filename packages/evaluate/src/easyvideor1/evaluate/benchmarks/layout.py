@@ -64,6 +64,7 @@ def load_layout(
 
     Raises:
         DataError: for a row that lacks a field or has another shape than the layout says.
+        UserError: for more questions without a right option than `unanswerable`.
     """
     samples: list[Sample] = []
     for path in find_files([resolve_output(source) for source in data.validation]):
@@ -75,7 +76,19 @@ def load_layout(
             sample = read(name, values, place, layout, subtitles)
             if sample is not None:
                 samples.append(sample)
+    _check_unanswerable(name, samples, layout)
     return samples
+
+
+def _check_unanswerable(name: str, samples: Sequence[Sample], layout: LayoutConfig) -> None:
+    """Refuse a file with more questions that nothing answers than the release is known to have."""
+    found = [sample.id for sample in samples if sample.options and sample.answer is None]
+    if len(found) > layout.unanswerable:
+        raise UserError(
+            f"benchmark {name}: the answers of {len(found)} questions are none of their options, for "
+            f"example of {found[-1]}, but the release has {layout.unanswerable} such; see whether "
+            f"benchmarks.{name}.layout fits the file"
+        )
 
 
 def _questions(
@@ -138,9 +151,9 @@ def _released(
         row[field] = str(row[field]).rpartition(text)[2]
     if layout.folders:
         row["folder"] = layout.folders.get(row["file"], row["file"])
-    question, options = option_fields.split(
-        _filled(layout.question, row, place), row, place.path, place.number, layout
-    )
+    # MLVU has a question without words; it is asked as it is.
+    asked = _filled(layout.question, row, place, may_be_empty=True)
+    question, options = option_fields.split(asked, row, place.path, place.number, layout)
     category = _filled(layout.category, row, place)
     free = layout.kinds.get(category, layout.without_options)
     extra = _extra(row, layout)
@@ -179,12 +192,12 @@ def _value(row: Mapping[str, Any], field: str) -> Any:
     return within.get(inner) if inner and isinstance(within, Mapping) else row.get(field)
 
 
-def _filled(template: str, row: Mapping[str, Any], place: Place) -> str:
+def _filled(template: str, row: Mapping[str, Any], place: Place, may_be_empty: bool = False) -> str:
     """A text with the fields of the row in it; a list counts as its values with commas."""
 
     def value(match: re.Match[str]) -> str:
         found = _value(row, match[1])
-        if found is None or found == "":
+        if found is None or (found == "" and not may_be_empty):
             raise DataError(place.path, place.number, match[1], found, "a value, as in the release")
         return ", ".join(map(str, found)) if isinstance(found, list) else str(found)
 
@@ -217,22 +230,19 @@ def _answer(
 ) -> Answer:
     """The gold answer: of a question with options its letter."""
     value = row.get(layout.answer)
+    if options and value is not None:
+        letter = option_fields.letter_of(value, options)
+        if letter is None and layout.unanswerable == 0:
+            last = LETTERS[len(options) - 1]
+            expected = f"a letter from A to {last}, a place or the text of an option"
+            fix = "Where the release has it so, allow for it with layout.unanswerable."
+            raise DataError(place.path, place.number, layout.answer, value, expected, fix)
+        return letter
     if value is None and layout.without_answer:
         return None
     if value is None or value == "":
         raise DataError(place.path, place.number, layout.answer, value, "a gold answer")
-    if not options:
-        return value
-    letter = option_fields.letter_of(value, options)
-    if letter is None:
-        raise DataError(
-            place.path,
-            place.number,
-            layout.answer,
-            value,
-            f"a letter from A to {LETTERS[len(options) - 1]}, a place or the text of an option",
-        )
-    return letter
+    return value
 
 
 def _media(row: Mapping[str, Any], place: Place, layout: LayoutConfig) -> tuple[Media, ...]:

@@ -40,12 +40,16 @@ def split(
         if head or len(options) < 2:
             raise DataError(path, number, field, value, "lines lettered from A on")
         return question, options
-    texts = list(value.values()) if isinstance(value, Mapping) else list(value)
-    if isinstance(value, Mapping) and list(value) != list(LETTERS[: len(texts)]):
-        raise DataError(path, number, field, value, "letters from A on, in order")
+    if isinstance(value, Mapping):
+        # Letters that a question does not use have no text; a question may use none.
+        used = [letter for letter, text in value.items() if text not in (None, "")]
+        if used != list(LETTERS[: len(used)]):
+            raise DataError(path, number, field, value, "letters from A on, in order")
+        value = [value[letter] for letter in used]
+    texts = list(value)
     if len(texts) > len(LETTERS):
         raise DataError(path, number, field, value, f"at most {len(LETTERS)} options")
-    return question, without_letters([str(text) for text in texts if text not in (None, "")])
+    return question, without_letters([str(text) for text in texts])
 
 
 def lettered_lines(text: str) -> tuple[str, tuple[str, ...]]:
