@@ -63,3 +63,12 @@ def test_a_path_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
 def test_an_unknown_family_names_the_known(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no tiny model of family 'gpt2'; known: qwen2_5_vl, "):
         tiny.build(TinyModelConfig(family="gpt2"), tmp_path / "x")
+
+
+def test_a_checkpoint_at_the_path_is_taken_whatever_would_be_built(tmp_path):
+    checkpoint = tmp_path / "export"
+    checkpoint.mkdir()
+    (checkpoint / "config.json").write_text('{"model_type": "qwen3_vl"}')
+    config = ModelConfig(path=str(checkpoint), build=TinyModelConfig())
+    assert tiny.ensure_model(config) == str(checkpoint)
+    assert [file.name for file in checkpoint.iterdir()] == ["config.json"]

@@ -41,11 +41,12 @@ def ensure_model(config: ModelConfig) -> str:
 
 
 def _refuse_other_build(config: TinyModelConfig, path: Path) -> None:
-    """A model built under other settings must not pass for the one asked for."""
+    """A model built under other settings must not pass for the one asked for.
+
+    One that was not built at all, e.g. a checkpoint of a run, was chosen by its path.
+    """
     if not (path / BUILD_FILE).is_file():
-        raise UserError(
-            f"model.path={path} is not a tiny model of ours; drop model.build to load it"
-        )
+        return
     if differing := differing_settings(path, config):
         raise UserError(
             f"model.path={path} was built with "
