@@ -1,4 +1,4 @@
-"""Fixture records of a benchmark, as `conf/fixtures/<name>/` has them, through its own config."""
+"""Fixture records of a benchmark (`conf/benchmark_fixtures/`), through its own config."""
 
 import copy
 from functools import cache
@@ -9,7 +9,7 @@ from easyvideor1.evaluate.config import BenchmarkConfig, EvaluateConfig, registe
 from easyvideor1.schema.conf import compose, conf_dir
 from easyvideor1.schema.records import Sample
 
-FIXTURES = conf_dir() / "fixtures"
+FIXTURES = conf_dir() / "benchmark_fixtures"
 NAMES = sorted(folder.name for folder in FIXTURES.iterdir())
 LAYOUTS = ("release", "converted")
 

@@ -237,6 +237,8 @@ class EvaluateConfig:
     """Together with the sample id it seeds every answer that is not greedy."""
     blank_frames: bool = False
     """A blind run: every frame is mid-grey, all else stays. It shows what is answered unseen."""
+    fixtures: bool = False
+    """Ask the few made-up records of `conf/benchmark_fixtures/` on generated clips: a run to try."""
     retry_failed: bool = False
     """Ask again where loading or generation failed before."""
     output_dir: str = "outputs/evaluate"

@@ -65,6 +65,11 @@ def evaluate(config: EvaluateConfig) -> list[dict[str, Any]]:
     """Run the job and return the summary of each benchmark, in order; empty for `check`."""
     if config.model.build is None and config.job is not Job.check:
         check_family(ensure_model(config.model))
+    if config.fixtures:
+        from easyvideor1.evaluate.fixtures import on_fixtures
+
+        for name, benchmark in config.benchmarks.items():
+            config.benchmarks[name] = on_fixtures(name, benchmark)
     opened = [open_benchmark(name, benchmark) for name, benchmark in config.benchmarks.items()]
     if config.job is Job.check:
         check(opened)

@@ -85,9 +85,9 @@ def _check_unanswerable(name: str, samples: Sequence[Sample], layout: LayoutConf
     found = [sample.id for sample in samples if sample.options and sample.answer is None]
     if len(found) > layout.unanswerable:
         raise UserError(
-            f"benchmark {name}: the answers of {len(found)} questions are none of their options, for "
-            f"example of {found[-1]}, but the release has {layout.unanswerable} such; see whether "
-            f"benchmarks.{name}.layout fits the file"
+            f"benchmark {name}: the answers of {len(found)} questions are none of their options, "
+            f"for example of {found[-1]}, but the release has {layout.unanswerable} such; see "
+            f"whether benchmarks.{name}.layout fits the file"
         )
 
 
