@@ -238,7 +238,7 @@ class EvaluateConfig:
     blank_frames: bool = False
     """A blind run: every frame is mid-grey, all else stays. It shows what is answered unseen."""
     fixtures: bool = False
-    """Ask the few made-up records of `conf/benchmark_fixtures/` on generated clips: a run to try."""
+    """Ask the made-up records of `conf/benchmark_fixtures/` on generated clips: a run to try."""
     retry_failed: bool = False
     """Ask again where loading or generation failed before."""
     output_dir: str = "outputs/evaluate"
