@@ -400,6 +400,8 @@ def _print_summary(summary: dict[str, Any]) -> None:
     official = "  ".join(f"{name} {value:.3f}" for name, value in summary["official"].items())
     statuses = ", ".join(f"{count} {name}" for name, count in summary["statuses"].items())
     print(f"{summary['benchmark']}: {official}  ({summary['questions']} answers: {statuses})")
+    if summary["strict"] != summary["official"]:
+        print(f"  read strictly: accuracy {summary['strict_accuracy']:.3f}")
     print(f"  chance {summary['chance']:.3f}, results in {Path(summary['folder'])}")
     if (use := summary["cache"]) and use["hits"]:
         print(f"  {use['hit_rate']:.1%} of {use['hits'] + use['misses']} clips came from the cache")
