@@ -1,9 +1,11 @@
 """Algorithms and examples on which an update computes something of each of their terms."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from easyvideor1.schema.records import Source
 from easyvideor1.train.algorithm_config import (
     Aggregation,
     AlgorithmConfig,
@@ -14,6 +16,8 @@ from easyvideor1.train.algorithm_config import (
     Level,
     ObjectiveConfig,
     ObjectiveName,
+    OfflineConfig,
+    OfflineTreatment,
 )
 from easyvideor1.train.interfaces import TrainExample
 from easyvideor1.train.learner import RankLearner
@@ -58,6 +62,37 @@ ALGORITHMS: dict[str, AlgorithmConfig] = {
     ),
 }
 
+CHORD = OfflineConfig(
+    treatment=OfflineTreatment.chord,
+    in_baseline=False,
+    mu_peak=0.9,
+    mu_valley=0.3,
+    phi=True,
+)
+OFFLINE_ALGORITHMS: dict[str, AlgorithmConfig] = {
+    "offline as policy": AlgorithmConfig(
+        objective=NARROW, offline=OfflineConfig(behaviour_cap=1.02)
+    ),
+    "luffy": AlgorithmConfig(
+        objective=ObjectiveConfig(name=ObjectiveName.unclipped),
+        aggregation=Aggregation.constant,
+        constant_length=40,
+        entropy_bonus=0.1,
+        offline=OfflineConfig(treatment=OfflineTreatment.luffy, behaviour_logprobs=False),
+    ),
+    "luffy, behaviour": AlgorithmConfig(
+        objective=ObjectiveConfig(name=ObjectiveName.unclipped),
+        aggregation=Aggregation.token_mean,
+        correction=CorrectionConfig(weight=Level.token, weight_cap=1.1),
+        offline=OfflineConfig(treatment=OfflineTreatment.luffy, behaviour_cap=1.02),
+    ),
+    "chord": AlgorithmConfig(objective=NARROW, kl=KL, entropy_bonus=0.1, offline=CHORD),
+}
+"""On groups of which some completions are offline ones."""
+
+OFFLINE_INDICES = (1, 4, 6)
+"""Of the examples; of the second nobody knows the log-probs."""
+
 LENGTHS = (2, 9, 5, 3, 7, 4, 11, 6)
 
 
@@ -96,6 +131,25 @@ def off_policy_examples(path: Path) -> list[TrainExample]:
             )
         )
     return examples
+
+
+def mixed_examples(path: Path) -> list[TrainExample]:
+    """The same, of which some are offline: two with log-probs of who wrote them, one without."""
+    examples = off_policy_examples(path)
+    for index in OFFLINE_INDICES:
+        completion = examples[index].completion
+        if index == OFFLINE_INDICES[1]:
+            segments = tuple(replace(segment, logprobs=None) for segment in completion.segments)
+            completion = replace(completion, segments=segments)
+        examples[index] = replace(
+            examples[index], completion=replace(completion, source=Source.offline)
+        )
+    return examples
+
+
+def examples_of(name: str, path: Path) -> list[TrainExample]:
+    """What an algorithm of either table is tried on."""
+    return mixed_examples(path) if name in OFFLINE_ALGORITHMS else off_policy_examples(path)
 
 
 def learner_of(path: Path, algorithm: AlgorithmConfig, **fields: object) -> RankLearner:

@@ -5,7 +5,12 @@ from pathlib import Path
 import torch
 
 from easyvideor1.train.sharding import join_process_group
-from tests.train.algorithms.algorithm_cases import ALGORITHMS, learner_of, update_gradients
+from tests.train.algorithms.algorithm_cases import (
+    ALGORITHMS,
+    OFFLINE_ALGORITHMS,
+    learner_of,
+    update_gradients,
+)
 
 RANK_SHARES = ((0, 3, 4), (1, 2, 5, 6, 7))
 """Of the examples: unequal numbers, and the answers to a prompt on both ranks."""
@@ -19,11 +24,11 @@ def run_algorithms(rank: int, port: int, model_path: Path, folder: Path) -> None
     torch.set_num_threads(1)
     join_process_group(rank=rank, world_size=2, host="127.0.0.1", port=port, timeout_s=120)
     examples = torch.load(folder / "examples.pt", weights_only=False)
-    share = [examples[index] for index in RANK_SHARES[rank]]
     results = {
         name: update_gradients(
-            learner_of(model_path, algorithm, ranks=2, micro_batch_tokens=SMALL_BATCHES), share
+            learner_of(model_path, algorithm, ranks=2, micro_batch_tokens=SMALL_BATCHES),
+            [examples[name][index] for index in RANK_SHARES[rank]],
         )
-        for name, algorithm in ALGORITHMS.items()
+        for name, algorithm in (ALGORITHMS | OFFLINE_ALGORITHMS).items()
     }
     torch.save(results, folder / f"rank{rank}.pt")

@@ -13,6 +13,8 @@ from easyvideor1.train.algorithm_config import (
     Level,
     ObjectiveConfig,
     ObjectiveName,
+    OfflineConfig,
+    OfflineTreatment,
 )
 
 
@@ -37,6 +39,9 @@ def token_losses(
         if config.name is ObjectiveName.sapo:
             tau = config.gate_positive if advantage > 0 else config.gate_negative
             losses.append(-4 / tau / (1 + math.exp(-tau * (ratio - 1))) * advantage)
+            continue
+        if config.name is ObjectiveName.unclipped:
+            losses.append(-ratio * advantage)
             continue
         if config.name is ObjectiveName.gspo:
             ratio = sequence_ratio(logprobs, old, weights)
@@ -114,3 +119,29 @@ def correction_weights(
             factor = 0.0
         factors.append(factor if weight > 0 else 1.0)
     return factors
+
+
+def offline_losses(
+    logprobs: Sequence[float],
+    frozen: Sequence[float],
+    behaviour: Sequence[float],
+    advantages: Sequence[float],
+    config: OfflineConfig,
+) -> list[float | None]:
+    """The loss of each offline token; None where it is the policy's own.
+
+    Behaviour log-probs are NaN where unknown.
+    """
+    losses: list[float | None] = []
+    for t, advantage in enumerate(advantages):
+        p = math.exp(logprobs[t])
+        if config.treatment is OfflineTreatment.chord:
+            held = math.exp(frozen[t]) if config.phi_detach else p
+            losses.append(-(held * (1 - held) if config.phi else 1.0) * logprobs[t])
+        elif config.behaviour_logprobs and not math.isnan(behaviour[t]):
+            losses.append(-min(p / math.exp(behaviour[t]), config.behaviour_cap) * advantage)
+        elif config.treatment is OfflineTreatment.luffy:
+            losses.append(-p / (p + config.gamma) * advantage)
+        else:
+            losses.append(None)
+    return losses

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from easyvideor1.train.algorithm_config import Level
 from easyvideor1.train.interfaces import TrainExample
 from tests.train.algorithms.algorithm_cases import (
     ALGORITHMS,
+    OFFLINE_ALGORITHMS,
+    examples_of,
     learner_of,
-    off_policy_examples,
     update_gradients,
 )
 from tests.train.algorithms.invariance_ranks import RANK_SHARES, run_algorithms
@@ -25,46 +27,53 @@ WHOLE = 100_000
 """Tokens of a micro-batch that holds everything."""
 
 
-@pytest.fixture(scope="module")
-def examples(sharp_model_path: Path) -> list[TrainExample]:
-    return off_policy_examples(sharp_model_path)
+ALL = ALGORITHMS | OFFLINE_ALGORITHMS
 
 
 @pytest.fixture(scope="module")
-def whole(sharp_model_path: Path, examples: list[TrainExample]) -> dict[str, tuple]:
+def examples(sharp_model_path: Path) -> dict[str, list[TrainExample]]:
+    """What each algorithm is tried on."""
+    return {name: examples_of(name, sharp_model_path) for name in ALL}
+
+
+@pytest.fixture(scope="module")
+def whole(sharp_model_path: Path, examples: dict[str, list[TrainExample]]) -> dict[str, tuple]:
     """Gradients and metrics of each algorithm in one batch on one rank."""
     return {
         name: update_gradients(
-            learner_of(sharp_model_path, algorithm, micro_batch_tokens=WHOLE), examples
+            learner_of(sharp_model_path, algorithm, micro_batch_tokens=WHOLE), examples[name]
         )
-        for name, algorithm in ALGORITHMS.items()
+        for name, algorithm in ALL.items()
     }
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", ALL)
 def test_every_term_is_at_work(whole, name):
     gradients, metrics = whole[name]
     assert all(gradient.isfinite().all() for gradient in gradients.values())
     assert metrics["learner/grad_norm"] > 0
     assert metrics["learner/ratio_mean"] != 1.0
     clipped = metrics["learner/clip_low_fraction"] + metrics["learner/clip_high_fraction"]
-    if ALGORITHMS[name].objective.clip_high <= 0.05:
+    if ALL[name].objective.clip_high <= 0.05:
         assert 0 < clipped < 1
-    if ALGORITHMS[name].correction.is_on:
+    if ALL[name].correction.reject is not Level.none:
         assert 0 < metrics["learner/rejected_fraction"] < 1
     if "kl" in name:
         assert metrics["learner/reference_kl"] > 1e-4
+    if name in OFFLINE_ALGORITHMS:
+        assert 0 < metrics["learner/offline_ratio"] <= 1.02
+        assert 0 < metrics["learner/offline_gradient"] < 1
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", ALL)
 def test_the_gradient_does_not_depend_on_the_size_of_micro_batches(
     sharp_model_path, examples, whole, name, monkeypatch
 ):
-    learner = learner_of(sharp_model_path, ALGORITHMS[name])
+    learner = learner_of(sharp_model_path, ALL[name])
     for size in (1, 2, 4, 8):
         counts = cut_after(monkeypatch, size)
-        gradients, metrics = update_gradients(learner, examples)
-        assert counts == [size] * (len(examples) // size)
+        gradients, metrics = update_gradients(learner, examples[name])
+        assert counts == [size] * (len(examples[name]) // size)
         assert largest_difference(gradients, whole[name][0]) < 1e-5
         assert metrics == pytest.approx(whole[name][1], rel=1e-5, abs=1e-6)
 
@@ -100,4 +109,6 @@ def test_the_gradient_does_not_depend_on_the_number_of_ranks(
         for name, (gradients, metrics) in found.items():
             assert largest_difference(gradients, whole[name][0]) < 1e-5, name
             assert metrics == pytest.approx(whole[name][1], rel=1e-5, abs=1e-6), name
-    assert sorted(i for share in RANK_SHARES for i in share) == list(range(len(examples)))
+        everything = sorted(i for share in RANK_SHARES for i in share)
+        assert all(len(of_name) == len(everything) for of_name in examples.values())
+        assert everything == list(range(len(everything)))

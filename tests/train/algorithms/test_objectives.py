@@ -16,6 +16,7 @@ GSPO = ObjectiveConfig(name=ObjectiveName.gspo, clip_low=3e-4, clip_high=4e-4)
 GSPO_TOKEN = replace(GSPO, name=ObjectiveName.gspo_token)
 CISPO = ObjectiveConfig(name=ObjectiveName.cispo, clip_low=None, clip_high=4.0)
 SAPO = ObjectiveConfig(name=ObjectiveName.sapo)
+UNCLIPPED = ObjectiveConfig(name=ObjectiveName.unclipped)
 
 # Bounds that clip a good part of random tokens, from both sides.
 TIGHT = [
@@ -26,6 +27,7 @@ TIGHT = [
     pytest.param(replace(CISPO, clip_high=0.2), id="cispo"),
     pytest.param(replace(CISPO, clip_low=0.2, clip_high=0.2), id="cispo_low"),
     pytest.param(SAPO, id="sapo"),
+    pytest.param(UNCLIPPED, id="unclipped"),
 ]
 
 
@@ -80,6 +82,9 @@ def test_every_name_in_the_config_has_a_function():
         (2.5, -2.0, DUAL, 5.0, 5.0, False, False),
         (4.0, 2.0, DUAL, -2.56, 0.0, False, True),
         (0.5, -1.0, DUAL, 0.8, 0.0, True, False),
+        # no bounds at all
+        (4.0, 2.0, UNCLIPPED, -8.0, -8.0, False, False),
+        (0.1, -1.0, UNCLIPPED, 0.1, 0.1, False, False),
     ],
 )
 def test_the_clipped_surrogate_by_hand(ratio, advantage, config, loss, slope, low, high):
@@ -175,7 +180,7 @@ def test_imitation_by_hand():
 def test_the_losses_are_those_of_a_plain_loop(config):
     tokens = draw(1)
     result = of(tokens, config)
-    if config.name is not ObjectiveName.sapo:
+    if config.name not in (ObjectiveName.sapo, ObjectiveName.unclipped):
         held = (result.clipped_low_T | result.clipped_high_T)[tokens.weights_T > 0]
         assert 0.05 < held.double().mean() < 0.95, "the bounds should matter to this test"
     for index in tokens.sequences_T.unique().tolist():
@@ -271,7 +276,7 @@ def test_gspo_token_moves_a_completion_as_gspo_does(tight):
     assert torch.allclose(gradients[0], gradients[1], rtol=1e-12, atol=1e-15)
 
 
-@pytest.mark.parametrize("config", [DAPO, DUAL, GSPO, GSPO_TOKEN, CISPO, SAPO], ids=str)
+@pytest.mark.parametrize("config", [DAPO, DUAL, GSPO, GSPO_TOKEN, CISPO, SAPO, UNCLIPPED], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_on_policy_the_ratio_is_exactly_one_and_the_gradient_that_of_reinforce(config, dtype):
     tokens = draw(6, dtype=dtype)
@@ -284,7 +289,7 @@ def test_on_policy_the_ratio_is_exactly_one_and_the_gradient_that_of_reinforce(c
     assert torch.allclose(slopes, -tokens.advantages_T * counted_T, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("config", [DAPO, DUAL, GSPO, GSPO_TOKEN, CISPO, SAPO], ids=str)
+@pytest.mark.parametrize("config", [DAPO, DUAL, GSPO, GSPO_TOKEN, CISPO, SAPO, UNCLIPPED], ids=str)
 @pytest.mark.parametrize("far", [-2000.0, 2000.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_hopeless_disagreement_stays_finite(config, far, dtype):

@@ -1,7 +1,8 @@
 """The `algorithm` group: what is optimised, as settings whose names are those of the papers.
 
 A recipe of `conf/algorithm/` sets them; `config.TrainConfig` checks them against the rest. The
-functions behind the names are in `advantages`, `objectives`, `aggregation`, `kl` and `correction`.
+functions behind the names are in `advantages`, `objectives`, `offline_objectives`, `aggregation`,
+`kl` and `correction`.
 """
 
 from dataclasses import dataclass, field
@@ -113,6 +114,8 @@ class ObjectiveName(StrEnum):
     """Clipped importance weight, without gradient, times log pi."""
     sapo = "sapo"
     """A smooth gate in place of the clip."""
+    unclipped = "unclipped"
+    """The ratio times the advantage, without bounds: LUFFY."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -152,6 +155,77 @@ class ObjectiveConfig:
             raise UserError(
                 f"{where} needs gate_positive and gate_negative above 0, got "
                 f"{self.gate_positive} and {self.gate_negative}"
+            )
+
+
+class OfflineTreatment(StrEnum):
+    """What the loss makes of the tokens of offline completions."""
+
+    as_policy = "as_policy"
+    """As if the policy had sampled them."""
+    luffy = "luffy"
+    """Their advantage, times pi / (pi + gamma)."""
+    chord = "chord"
+    """Imitation beside the policy loss, which is over sampled completions alone."""
+
+
+class OfflineNegative(StrEnum):
+    """What becomes of an offline completion that is worse than the baseline of its group."""
+
+    keep = "keep"
+    """It is trained on as any other."""
+    drop = "drop"
+    """It is left out of the update: it was mixed in to be learned from."""
+
+
+@dataclass(kw_only=True, slots=True)
+class OfflineConfig:
+    """The loss of offline completions, which `mixing` puts into the groups.
+
+    Each option names the treatments that read it.
+    """
+
+    treatment: OfflineTreatment = OfflineTreatment.as_policy
+    in_baseline: bool = True
+    """Whether their rewards are part of the baseline of their group; false needs
+    `advantage.name=group_mean`, or `chord`, whose imitation reads no advantage."""
+    negative: OfflineNegative = OfflineNegative.drop
+    """`as_policy`, `luffy`: what becomes of a completion with a negative advantage."""
+    behaviour_logprobs: bool = True
+    """`as_policy`, `luffy`: where the data tell the log-probs of who wrote a trajectory, mu, its
+    tokens are weighed by pi / mu, held below `behaviour_cap`."""
+    behaviour_cap: float = 2.0
+    gamma: float = 0.1
+    """`luffy`: at a probability of gamma the weight is one half."""
+    mu_peak: float = 0.1
+    """`chord`: share of imitation in the loss after the warm-up; the policy loss has the rest."""
+    mu_valley: float = 0.1
+    """`chord`: its share after the decay, a half cosine."""
+    mu_warmup_updates: int = 0
+    """`chord`: optimizer updates over which it rises from 0."""
+    mu_decay_updates: int = 0
+    """`chord`: optimizer updates over which it falls from peak to valley."""
+    phi: bool = False
+    """`chord`: weigh the imitation of each token by p (1 - p), p its probability."""
+    phi_detach: bool = True
+    """`chord`: treat that weight as a constant, as the authors do."""
+
+    def __post_init__(self) -> None:
+        where = "algorithm.offline"
+        if self.gamma <= 0 or self.behaviour_cap <= 0:
+            raise UserError(
+                f"{where} needs gamma and behaviour_cap above 0, got gamma={self.gamma} and "
+                f"behaviour_cap={self.behaviour_cap}"
+            )
+        if not 0 <= self.mu_valley <= self.mu_peak <= 1:
+            raise UserError(
+                f"{where} needs 0 <= mu_valley <= mu_peak <= 1, got mu_valley={self.mu_valley} and "
+                f"mu_peak={self.mu_peak}"
+            )
+        if self.mu_warmup_updates < 0 or self.mu_decay_updates < 0:
+            raise UserError(
+                f"{where}.mu_warmup_updates and mu_decay_updates must not be negative, got "
+                f"{self.mu_warmup_updates} and {self.mu_decay_updates}"
             )
 
 
@@ -301,6 +375,7 @@ class AlgorithmConfig:
     entropy_bonus: float = 0.0
     """What the entropy of each token's distribution is multiplied by before it lowers the loss."""
     correction: CorrectionConfig = field(default_factory=CorrectionConfig)
+    offline: OfflineConfig = field(default_factory=OfflineConfig)
     dynamic_sampling: DynamicSamplingConfig = field(default_factory=DynamicSamplingConfig)
 
     def __post_init__(self) -> None:
@@ -314,6 +389,7 @@ class AlgorithmConfig:
             )
         self._check_objective()
         self._check_advantage()
+        self._check_offline()
 
     def _check_objective(self) -> None:
         name = self.objective.name
@@ -344,4 +420,19 @@ class AlgorithmConfig:
             raise UserError(
                 "algorithm.objective.name=gspo needs one advantage per completion; reinforce_pp "
                 "with a KL in the reward or a discount has one per token: take gspo_token"
+            )
+
+    def _check_offline(self) -> None:
+        offline, estimator = self.offline, self.advantage.name
+        if offline.treatment is OfflineTreatment.chord:
+            if offline.in_baseline:
+                raise UserError(
+                    "algorithm.offline.treatment=chord keeps offline completions out of the policy "
+                    "loss and needs algorithm.offline.in_baseline=false"
+                )
+        elif not offline.in_baseline and estimator is not AdvantageName.group_mean:
+            raise UserError(
+                f"algorithm.offline.in_baseline=false goes with algorithm.advantage.name="
+                f"{AdvantageName.group_mean}, got {estimator}: where all sampled completions "
+                "failed there is no deviation to divide by"
             )

@@ -21,8 +21,7 @@ from transformers import PreTrainedModel
 
 from easyvideor1.train import checkpoint, export
 from easyvideor1.train.activation_memory import ActivationMeter, peak_bytes, reset_peak
-from easyvideor1.train.aggregation import token_shares
-from easyvideor1.train.algorithm_config import Aggregation, AlgorithmConfig, KlPlace
+from easyvideor1.train.algorithm_config import AlgorithmConfig, KlPlace
 from easyvideor1.train.balance import CostModel
 from easyvideor1.train.collectives import max_over_ranks, sum_over_ranks
 from easyvideor1.train.config import LearnerConfig, OptimizerConfig
@@ -30,8 +29,9 @@ from easyvideor1.train.failures import at_samples
 from easyvideor1.train.freezing import frozen_prefixes
 from easyvideor1.train.interfaces import Objective, TrainExample
 from easyvideor1.train.kernels import kernels_of, refuse_slow, told
+from easyvideor1.train.loss_scale import parts_of, scale_of
 from easyvideor1.train.metrics import Stopwatch
-from easyvideor1.train.micro_batches import denominator, micro_batches, per_token
+from easyvideor1.train.micro_batches import micro_batches, per_token
 from easyvideor1.train.model_forward import PolicyModel, TokenScores
 from easyvideor1.train.objectives import imitation, weighted_sum
 from easyvideor1.train.offloading import move
@@ -330,14 +330,13 @@ class RankLearner:
 
         None where no rank has an example, and nothing is done.
         """
-        aggregation = self.algorithm.aggregation
-        if objective == "sft":
-            aggregation = Aggregation.token_mean
-        total = denominator(examples, aggregation, self.algorithm.constant_length, self.device)
-        if total is None:
+        parts = parts_of(objective, self.algorithm, self.num_updates)
+        scale = scale_of(parts, examples, self.algorithm.constant_length, self._sum)
+        if scale is None:
             log.warning("update skipped: none of its completions can be trained on")
             self.num_skipped += 1
             return None
+        scale.count(tally)
         activations = ActivationMeter()
         for number, batch in enumerate(self._batches(examples, clips)):
             with at_samples(batch.sample_ids):
@@ -354,8 +353,7 @@ class RankLearner:
                         tally,
                         kl_coefficient=kl_coefficient,
                     )
-                shares_T = token_shares(batch.weights, batch.examples, aggregation) / total
-                loss = weighted_sum(loss_T, shares_T)
+                loss = weighted_sum(loss_T, scale.shares(batch))
                 # FSDP averages gradients over ranks; the loss is a sum over them.
                 (loss * self.world_size).backward()
                 tally.add("loss", loss.detach())

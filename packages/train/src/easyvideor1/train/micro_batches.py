@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from easyvideor1.train.aggregation import denominator_part
-from easyvideor1.train.algorithm_config import Aggregation
-from easyvideor1.train.collectives import max_over_ranks, sum_over_ranks
+from easyvideor1.train.collectives import max_over_ranks
 from easyvideor1.train.failures import at_samples
 from easyvideor1.train.interfaces import TrainExample
 from easyvideor1.train.token_tree import (
@@ -20,7 +18,6 @@ from easyvideor1.train.token_tree import (
     ClipLoader,
     build_trees,
     idle_forest,
-    loss_weights,
     pack,
     to_batch,
 )
@@ -78,43 +75,6 @@ def per_token(
         _spread(values, example.completion.loss_mask)
         for values, example in zip(found, examples, strict=True)
     ]
-
-
-def denominator(
-    examples: Sequence[TrainExample],
-    aggregation: Aggregation,
-    constant_length: int | None,
-    device: torch.device,
-) -> float | None:
-    """What the losses of all tokens on all ranks are divided by, see `aggregation`.
-
-    Args:
-        examples: this rank's share of a step.
-        aggregation: of the step.
-        constant_length: of `aggregation=constant`.
-        device: of this rank.
-
-    Returns:
-        The same on every rank; None where none has an example.
-
-    Raises:
-        ValueError: if no token of the step counts.
-    """
-    weights = [loss_weights(example.completion, example.token_weights) for example in examples]
-    lengths = torch.tensor([len(of_tokens) for of_tokens in weights], dtype=torch.long)
-    own = denominator_part(
-        torch.cat([*weights, torch.zeros(0)]).double(),
-        torch.arange(len(examples)).repeat_interleave(lengths),
-        aggregation,
-        constant_length,
-    )
-    counts = torch.stack([own, torch.tensor(len(examples), dtype=torch.float64)])
-    total, num_examples = sum_over_ranks(counts, device).tolist()
-    if not num_examples:
-        return None
-    if total <= 0:
-        raise ValueError(f"nothing to train on: the token weights of this step sum to {total}")
-    return total
 
 
 def _spread(values: list[float], mask: list[bool]) -> list[float]:

@@ -166,12 +166,31 @@ def sapo(
     return PolicyLoss(-gate_T * advantages_T, ratio_T.detach(), never_T, never_T)
 
 
+def unclipped(
+    logprobs_T: Tensor,
+    old_logprobs_T: Tensor,
+    advantages_T: Tensor,
+    sequences_T: Tensor,
+    weights_T: Tensor,
+    config: ObjectiveConfig,
+) -> PolicyLoss:
+    """The importance-weighted surrogate without bounds: -r A with r = pi / pi_old.
+
+    Source: LUFFY, arXiv 2504.14945, which trains without the clip; PPO, arXiv 1707.06347,
+    equation 6.
+    """
+    ratio_T = bounded(logprobs_T - old_logprobs_T).exp()
+    never_T = torch.zeros_like(ratio_T, dtype=torch.bool)
+    return PolicyLoss(-ratio_T * advantages_T, ratio_T.detach(), never_T, never_T)
+
+
 OBJECTIVES: dict[ObjectiveName, PolicyObjective] = {
     ObjectiveName.clip: clip,
     ObjectiveName.gspo: gspo,
     ObjectiveName.gspo_token: gspo_token,
     ObjectiveName.cispo: cispo,
     ObjectiveName.sapo: sapo,
+    ObjectiveName.unclipped: unclipped,
 }
 
 

@@ -52,26 +52,34 @@ class Tally:
 
 
 MEANS = {
-    "entropy": "learner/entropy",
-    "offline": "learner/offline_share",
-    "ratio": "learner/ratio_mean",
-    "clip_low": "learner/clip_low_fraction",
-    "clip_high": "learner/clip_high_fraction",
-    "correction_weight": "learner/correction_weight",
-    "rejected": "learner/rejected_fraction",
-    "divergence": "learner/reference_kl",
+    "entropy": ("weight", "learner/entropy"),
+    "offline": ("weight", "learner/offline_share"),
+    "divergence": ("weight", "learner/reference_kl"),
+    "ratio": ("objective_weight", "learner/ratio_mean"),
+    "clip_low": ("objective_weight", "learner/clip_low_fraction"),
+    "clip_high": ("objective_weight", "learner/clip_high_fraction"),
+    "correction_weight": ("objective_weight", "learner/correction_weight"),
+    "rejected": ("objective_weight", "learner/rejected_fraction"),
+    "offline_ratio": ("treated_weight", "learner/offline_ratio"),
+    "offline_gradient": ("treated_weight", "learner/offline_gradient"),
 }
-"""Sums over tokens by the name of their mean, in which each token has its weight in the loss."""
+"""Sums over tokens by that of their weights and by the name of the mean they make."""
 
 
 def describe(sums: dict[str, float], maxima: dict[str, float]) -> dict[str, float]:
     """Metrics of an update from what was counted over all its micro-batches and ranks."""
-    metrics = {name: sums[key] / sums["weight"] for key, name in MEANS.items() if key in sums}
+    metrics = {
+        name: sums[key] / sums[weight]
+        for key, (weight, name) in MEANS.items()
+        if key in sums and sums[weight]
+    }
     metrics |= {
         "learner/trained_tokens": sums["trained_tokens"],
         "learner/tokens": sums["tokens"],
         "learner/activation_gb": maxima["activation_gb"],
     }
+    if "imitation_share" in maxima:
+        metrics["learner/imitation_share"] = maxima["imitation_share"]
     if sums.get("sampled_tokens"):
         metrics["learner/mismatch_kl"] = sums["mismatch_kl"] / sums["sampled_tokens"]
         metrics["learner/mismatch_max"] = maxima["mismatch_max"]
