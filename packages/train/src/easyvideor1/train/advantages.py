@@ -24,8 +24,19 @@ from easyvideor1.train.advantage_formulas import (
     rloo,
     temporal_bonus,
 )
-from easyvideor1.train.algorithm_config import AdvantageConfig, AdvantageName, Whitening
+from easyvideor1.train.algorithm_config import (
+    AdvantageConfig,
+    AdvantageName,
+    OfflineConfig,
+    Whitening,
+)
 from easyvideor1.train.interfaces import Experience
+from easyvideor1.train.offline_baseline import (
+    has_offline,
+    sampled_alone,
+    with_offline,
+    without_offline,
+)
 from easyvideor1.train.step_rewards import StepRewards, float64, parts
 from easyvideor1.train.task_moments import TaskMoments
 
@@ -136,8 +147,9 @@ ADVANTAGES: dict[AdvantageName, Estimator] = {
 class AdvantageEstimator:
     """The estimator that the config names, with what it remembers from step to step."""
 
-    def __init__(self, config: AdvantageConfig):
+    def __init__(self, config: AdvantageConfig, offline: OfflineConfig | None = None):
         self._config = config
+        self._offline = offline or OfflineConfig()
         self._moments = TaskMoments(config.ema_decay)
         self._metrics: dict[str, float] = {}
 
@@ -162,6 +174,18 @@ class AdvantageEstimator:
         self._metrics = {}
         if not experiences:
             return []
+        if self._offline.in_baseline or not any(map(has_offline, experiences)):
+            return self._of_all(experiences, penalties)
+        own_penalties = None if penalties is None else sampled_alone(experiences, penalties)
+        own = self._of_all([without_offline(e) for e in experiences], own_penalties)
+        return with_offline(own, experiences, penalties)
+
+    def _of_all(
+        self,
+        experiences: Sequence[Experience],
+        penalties: Sequence[Sequence[float]] | None,
+    ) -> list[list[float]]:
+        """Every completion is part of its group's baseline."""
         step = StepRewards(experiences, penalties)
         advantages_T = ADVANTAGES[self._config.name](step, self._config, self._moments)
         self._metrics = {

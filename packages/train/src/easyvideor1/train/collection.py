@@ -52,7 +52,7 @@ def collect(config: TrainConfig, runtime: Runtime, *, step: int, clock: Stopwatc
         experiences = rollouts.with_control(experiences)
     return Collected(
         experiences=experiences,
-        metrics={"groups/refused": float(rollouts.num_refused)} | metrics,
+        metrics=rollouts.metrics() | metrics,
     )
 
 
@@ -65,6 +65,10 @@ class Rollouts:
         """Taken from the data."""
         self.num_refused = 0
         """Of them, by the engine."""
+        self.num_poor = 0
+        """Groups below the bar of `mixing=gated`."""
+        self.num_gated = 0
+        """Of them, those that were given offline completions."""
         self._config = config
         self._runtime = runtime
         self._step = step
@@ -83,13 +87,30 @@ class Rollouts:
         self.num_prompts += count
         answered = [(p, group) for p, group in zip(prompts, groups, strict=True) if group]
         scores = self._score([p for p, _ in answered], [group for _, group in answered])
-        return [
+        experiences = [
             Experience(
                 prompt=prompt,
                 group=Group(sample=prompt.sample, completions=tuple(group), scores=tuple(of_group)),
             )
             for (prompt, group), of_group in zip(answered, scores, strict=True)
         ]
+        return self._through_gate(experiences)
+
+    def metrics(self) -> dict[str, float]:
+        """Groups refused, and with `mixing=gated` how many were poor and how many were mixed."""
+        metrics = {"groups/refused": float(self.num_refused)}
+        if self._runtime.gate is None:
+            return metrics
+        gated = {"mixing/poor_groups": self.num_poor, "mixing/gated_groups": self.num_gated}
+        return metrics | gated | self._runtime.gate.metrics()
+
+    def _through_gate(self, experiences: list[Experience]) -> list[Experience]:
+        if self._runtime.gate is None:
+            return experiences
+        gated = self._runtime.gate(experiences, step=self._step)
+        self.num_poor += gated.num_poor
+        self.num_gated += gated.num_mixed
+        return gated.experiences
 
     def with_greedy(self, experiences: Sequence[Experience]) -> list[Experience]:
         """Each with the score of the policy's greedy answer, without those that have none."""

@@ -25,6 +25,7 @@ from easyvideor1.train.algorithm_config import (
     AdvantageName,
     AlgorithmConfig,
     KlController,
+    OfflineTreatment,
 )
 
 NEEDS_NO_GROUP = (AdvantageName.reinforce_pp, AdvantageName.remax)
@@ -201,14 +202,34 @@ class MixingMode(Enum):  # not a StrEnum: str has a method `replace`
 
     none = "none"
     replace = "replace"
+    """They take slots of the group; so many completions fewer are sampled."""
+    gated = "gated"
+    """They take slots where the sampled group turned out too poor."""
+    append = "append"
+    """They come on top of a full group."""
 
 
 @dataclass(kw_only=True, slots=True)
 class MixingConfig:
-    """The `mixing` group: how offline trajectories join sampled completions."""
+    """The `mixing` group: how offline trajectories join sampled completions.
+
+    What the loss makes of them is `algorithm.offline`.
+    """
 
     mode: MixingMode = MixingMode.none
-    """`replace`: a usable offline trajectory takes one slot of its group."""
+    num_offline: int = 1
+    """Trajectories in a group, as far as its sample has usable ones; another step takes others."""
+    accuracy_below: float = 0.5
+    """`gated`: groups whose mean accuracy is below this get them."""
+
+    def __post_init__(self) -> None:
+        if self.num_offline < 1:
+            raise UserError(f"mixing.num_offline must be at least 1, got {self.num_offline}")
+        if not 0 < self.accuracy_below <= 1:
+            raise UserError(
+                "mixing.accuracy_below must be above 0, which no accuracy is below, and at most 1, "
+                f"got {self.accuracy_below}"
+            )
 
 
 class Seeding(StrEnum):
@@ -485,6 +506,7 @@ class TrainConfig:
         self._check_group_size()
         self._check_kl_horizon()
         self._check_sampling_law()
+        self._check_mixing()
         self._check_reward_parts()
 
     def _check_kl_horizon(self) -> None:
@@ -515,6 +537,29 @@ class TrainConfig:
                 f"algorithm.advantage.k={advantage.k} is above rollout.group_size={size}"
             )
 
+    def _check_mixing(self) -> None:
+        """Offline completions leave enough sampled ones; a loss for them needs some."""
+        offline, mixing = self.algorithm.offline, self.mixing
+        if mixing.mode is MixingMode.none:
+            if offline.treatment is not OfflineTreatment.as_policy:
+                raise UserError(
+                    f"algorithm.offline.treatment={offline.treatment} is about offline completions "
+                    "and mixing=none has none; set mixing=replace, gated or append, or "
+                    "algorithm.offline.treatment=as_policy"
+                )
+            return
+        if mixing.mode is MixingMode.append:
+            return
+        size = self.rollout.group_size
+        needed = 1 if offline.in_baseline else 2
+        if size - mixing.num_offline < needed:
+            raise UserError(
+                f"mixing={mixing.mode.value} with mixing.num_offline={mixing.num_offline} leaves "
+                f"{size - mixing.num_offline} sampled completions of "
+                f"rollout.group_size={size} and needs {needed}; raise the group size, or set "
+                "mixing=append"
+            )
+
     def _check_sampling_law(self) -> None:
         """A correction compares the engine's log-probs with those of the policy."""
         reshaped_by = self.rollout.reshaped_by
@@ -535,6 +580,8 @@ class TrainConfig:
             named.pop("kl", None)
         if algorithm.dynamic_sampling.enabled:
             named[algorithm.dynamic_sampling.key] = "algorithm.dynamic_sampling.key"
+        if self.mixing.mode is MixingMode.gated:
+            named["accuracy"] = "mixing=gated"
         for key, where in named.items():
             if key not in parts and self.reward.function is None:
                 raise UserError(

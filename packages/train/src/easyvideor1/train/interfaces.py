@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from easyvideor1.train.actors import Actors
     from easyvideor1.train.advantages import AdvantageEstimator
     from easyvideor1.train.kl_penalty import KlPenalty
+    from easyvideor1.train.mixing import OfflineGate
     from easyvideor1.train.offline import OfflineReader
 
 Objective = Literal["policy", "sft"]
@@ -240,6 +241,8 @@ class Runtime:
     kl: "KlPenalty"
     checkpoints: Checkpoints
     tracker: Tracker
+    gate: "OfflineGate | None" = None
+    """Gives poor groups their offline completions; None where none are gated."""
     warm_start: "tuple[Data, OfflineReader] | None" = None
     """Samples with usable trajectories, and what reads them; None without a warm start."""
     validation: list[Prompt] = field(default_factory=list)

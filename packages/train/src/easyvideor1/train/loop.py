@@ -5,12 +5,12 @@ To collect is to take prompts, sample and score them (`collection`). Everything 
 inside `ray_runtime.open_runtime`.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from easyvideor1.train.collection import collect
 from easyvideor1.train.config import TrainConfig
-from easyvideor1.train.interfaces import Experience, Runtime, TrainExample
+from easyvideor1.train.examples import to_examples
+from easyvideor1.train.interfaces import Runtime
 from easyvideor1.train.metrics import Stopwatch, summarize
 from easyvideor1.train.validation import validate
 from easyvideor1.train.warm_start import warm_start
@@ -39,7 +39,7 @@ def train(config: TrainConfig, runtime: Runtime) -> float | None:
 
         with clock("advantage"):
             advantages = runtime.advantages(experiences, penalties)
-            examples = to_examples(experiences, advantages)
+            examples = to_examples(experiences, advantages, config.algorithm.offline)
 
         with clock("update"):  # nothing to learn from where the engine refused every prompt
             coefficient = runtime.kl.loss_coefficient
@@ -58,7 +58,7 @@ def train(config: TrainConfig, runtime: Runtime) -> float | None:
 
         runtime.tracker.log_groups([e.group for e in experiences], step=position.step)
         runtime.tracker.log(
-            summarize(experiences)
+            summarize(experiences, num_examples=len(examples))
             | collected.metrics
             | runtime.advantages.metrics()
             | runtime.kl.metrics()
@@ -69,17 +69,6 @@ def train(config: TrainConfig, runtime: Runtime) -> float | None:
             step=position.step,
         )
     return position.validation
-
-
-def to_examples(
-    experiences: Sequence[Experience], advantages: Sequence[list[float]]
-) -> list[TrainExample]:
-    """All completions of a step in order, each with the advantages [L] of its tokens."""
-    answers = [(e.prompt, completion) for e in experiences for completion in e.group.completions]
-    return [
-        TrainExample(prompt=prompt, completion=completion, advantages=of_tokens)
-        for (prompt, completion), of_tokens in zip(answers, advantages, strict=True)
-    ]
 
 
 def is_due(step: int, every: int, last: int) -> bool:

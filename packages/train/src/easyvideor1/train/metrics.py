@@ -19,15 +19,18 @@ if TYPE_CHECKING:
     from easyvideor1.preprocess.store import LoadCounts
 
 
-def summarize(experiences: Sequence[Experience]) -> dict[str, float]:
+def summarize(experiences: Sequence[Experience], *, num_examples: int) -> dict[str, float]:
     """Rewards by part, task and source, lengths, ties and offline share of one step.
 
     Args:
         experiences: that the step learns from.
+        num_examples: completions of them that the update was given.
     """
     groups = [experience.group for experience in experiences]
+    num_completions = sum(len(group.completions) for group in groups)
     return {
         "groups/skipped_step": float(not groups),
+        "offline/dropped": float(num_completions - num_examples),
         **(_describe(groups) if groups else {}),
         **_rewards("reward/greedy", [e.greedy for e in experiences if e.greedy is not None]),
         **_rewards("reward/control", [score for e in experiences for score in e.control]),
@@ -50,6 +53,7 @@ def _describe(groups: Sequence[Group]) -> dict[str, float]:
         "offline/token_share": _num_tokens(c for c, _ in offline)
         / _num_tokens(c for _, c, _ in pairs),
         **_lengths([completion for completion, _ in fresh]),
+        **_gain(groups),
     }
     for task, scores in sorted(by_task.items()):
         metrics |= _rewards(f"reward/{task}", scores)
@@ -57,6 +61,23 @@ def _describe(groups: Sequence[Group]) -> dict[str, float]:
         if status is not ScoreStatus.ok:
             metrics[f"reward/{status.value}"] = fmean(s.status is status for _, _, s in pairs)
     return metrics
+
+
+def _gain(groups: Sequence[Group]) -> dict[str, float]:
+    """By how much offline completions are better than the sampled ones of their group."""
+    gains = []
+    for group in groups:
+        by_source = {
+            source: [
+                reward
+                for completion, reward in zip(group.completions, group.rewards, strict=True)
+                if completion.source is source
+            ]
+            for source in Source
+        }
+        if all(by_source.values()):
+            gains.append(fmean(by_source[Source.offline]) - fmean(by_source[Source.policy]))
+    return {"offline/gain": fmean(gains)} if gains else {}
 
 
 def _rewards(name: str, scores: Sequence[Score]) -> dict[str, float]:

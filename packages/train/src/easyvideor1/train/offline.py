@@ -1,13 +1,16 @@
 """Offline trajectories as completions: tokenised, checked, and refused by sample id when unusable.
 
 An offline answer ends with the model's real end token, so that it is as complete as a sampled one;
-a control token that its text spells out is text. The warm start and the mixed groups both read
-trajectories through here. No torch.
+a control token that its text spells out is text. Where the data tell the log-probs of who wrote it,
+one per token with or without the end, its tokens carry them. The warm start and the mixed groups
+both read trajectories through here. No torch.
 """
 
 import hashlib
+import math
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -82,8 +85,17 @@ class OfflineReader:
 
     def choose(self, sample: Sample, *, seed: int, step: int) -> OfflineCompletion | None:
         """One usable trajectory; which one depends only on seed, step and sample id."""
+        return next(iter(self.choose_several(sample, 1, seed, step)), None)
+
+    def choose_several(
+        self, sample: Sample, count: int, seed: int, step: int
+    ) -> list[OfflineCompletion]:
+        """Up to so many usable trajectories, each once, beginning with that of `choose`."""
         usable = self.read(sample)
-        return usable[stable_hash(seed, step, sample.id) % len(usable)] if usable else None
+        if not usable:
+            return []
+        start = stable_hash(seed, step, sample.id)
+        return [usable[(start + i) % len(usable)] for i in range(min(count, len(usable)))]
 
     def metrics(self) -> dict[str, float]:
         """Trajectories so far that were refused, by reason, and that hold control text."""
@@ -115,14 +127,39 @@ class OfflineReader:
         (score,) = score_many(items, self.reward, num_tokens=[len(token_ids)])
         if score.status is not ScoreStatus.ok:
             return f"score_{score.status.value}"
+        if trajectory.logprobs is not None and (reason := _why_no_logprobs(trajectory, tokens)):
+            return reason
         completion = Completion(
-            segments=(Segment(token_ids=tuple(token_ids)),),
+            segments=_segments(tokens.token_ids, self.end_token_id, trajectory.logprobs),
             text=trajectory.text,
             finish_reason="offline",
             source=Source.offline,
         )
         in_answer = [*_inside_answer(trajectory.text, tokens.spans), False]
         return OfflineCompletion(completion=completion, score=score, in_answer=in_answer)
+
+
+def _segments(
+    token_ids: Sequence[int], end_token_id: int, logprobs: Sequence[float] | None
+) -> tuple[Segment, ...]:
+    """The tokens of a trajectory with the end token, which may have no log-prob where others do."""
+    whole = (*token_ids, end_token_id)
+    if logprobs is None or len(logprobs) == len(whole):
+        return (Segment(token_ids=whole, logprobs=None if logprobs is None else tuple(logprobs)),)
+    return (
+        Segment(token_ids=tuple(token_ids), logprobs=tuple(logprobs)),
+        Segment(token_ids=(end_token_id,)),
+    )
+
+
+def _why_no_logprobs(trajectory: Trajectory, tokens: "TextTokens") -> str:
+    """Why its behaviour log-probs cannot be those of its tokens; empty if they can."""
+    logprobs = trajectory.logprobs or ()
+    if len(logprobs) not in (len(tokens.token_ids), len(tokens.token_ids) + 1):
+        return "logprobs_of_other_tokens"
+    if not all(math.isfinite(value) and value <= 0 for value in logprobs):
+        return "logprobs_invalid"
+    return ""
 
 
 def stable_hash(*parts: int | str) -> int:

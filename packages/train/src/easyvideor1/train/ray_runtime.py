@@ -14,7 +14,7 @@ from easyvideor1.train.hand_over import HandOver
 from easyvideor1.train.inputs import Inputs
 from easyvideor1.train.interfaces import Learner, Runtime, Sampler
 from easyvideor1.train.kl_penalty import KlPenalty
-from easyvideor1.train.mixing import ReplaceSampler
+from easyvideor1.train.mixing import MixedSampler, OfflineGate
 from easyvideor1.train.processes import Processes, open_processes
 from easyvideor1.train.publishing import weight_transfer
 from easyvideor1.train.ray_learner import RayLearner
@@ -67,14 +67,17 @@ def assemble(
     """The parts of a run as the loop takes them; calls no actor."""
     rollouts = RaySampler(processes.engines, config.rollout, seed=config.seed)
     sampler: Sampler = rollouts
-    if config.mixing.mode is MixingMode.replace:
-        sampler = ReplaceSampler(sampler, inputs.reader, seed=config.seed)
+    if config.mixing.mode in (MixingMode.replace, MixingMode.append):
+        sampler = MixedSampler(sampler, inputs.reader, config.mixing, seed=config.seed)
+    gate = None
+    if config.mixing.mode is MixingMode.gated:
+        gate = OfflineGate(inputs.reader, config.mixing, seed=config.seed)
     rank_learner = RayLearner(processes.ranks, weight_transfer(config, processes.ranks), config)
     learner: Learner = (
         HandOver(rank_learner, rollouts) if config.rollout.colocated else rank_learner
     )
     data, warm_start = inputs.training(train), inputs.warm_start(train)
-    advantages = AdvantageEstimator(config.algorithm.advantage)
+    advantages = AdvantageEstimator(config.algorithm.advantage, config.algorithm.offline)
     kl = KlPenalty(config.algorithm.kl)
     stateful: dict[str, Any] = {
         "data": data,
@@ -100,6 +103,7 @@ def assemble(
             on_sealed=lambda path: tracker.note("checkpoint", str(path)),
         ),
         tracker=tracker,
+        gate=gate,
         warm_start=None if warm_start is None else (warm_start, inputs.reader),
         validation=inputs.validation(validation),
     )
