@@ -28,6 +28,7 @@ from easyvideor1.train.algorithm_config import AlgorithmConfig
 from easyvideor1.train.config import (
     LearnerConfig,
     MixingConfig,
+    MixingMode,
     RolloutConfig,
     TrackingConfig,
     TrainConfig,
@@ -38,7 +39,7 @@ from easyvideor1.train.data import TrainingData
 from easyvideor1.train.interfaces import Prompt, Runtime, TrainExample
 from easyvideor1.train.kl_penalty import KlPenalty
 from easyvideor1.train.left_out import Journal, LeftOut
-from easyvideor1.train.mixing import ReplaceSampler
+from easyvideor1.train.mixing import MixedSampler, OfflineGate
 from easyvideor1.train.offline import OfflineReader, stable_hash
 from easyvideor1.train.run_folder import Checkpointer, RunFolder
 from easyvideor1.train.scorer import score_completions
@@ -209,6 +210,8 @@ def make_reader(**changes: Any) -> OfflineReader:
 def make_config(output_dir: Path, **train: Any) -> TrainConfig:
     algorithm = train.pop("algorithm", AlgorithmConfig())
     mixing = train.pop("mixing", MixingConfig())
+    if isinstance(mixing, MixingMode):
+        mixing = MixingConfig(mode=mixing)
     seed = train.pop("seed", 0)
     train.setdefault("warm_start", WarmStartConfig(steps=0))
     return TrainConfig(
@@ -228,8 +231,9 @@ def make_config(output_dir: Path, **train: Any) -> TrainConfig:
 class TableRun:
     """A run of the loop on a table policy, in a folder, that can be started again."""
 
-    def __init__(self, config: TrainConfig, samples: Sequence[Sample], *, mixed: bool = False):
+    def __init__(self, config: TrainConfig, samples: Sequence[Sample]):
         self.config = config
+        mode = config.mixing.mode
         self.folder = RunFolder(Path(config.output_dir))
         self.policy = TablePolicy(seed=config.seed)
         self.tracker = ListTracker()
@@ -239,14 +243,17 @@ class TableRun:
         warm_data = self._data(samples, usable=lambda s: bool(self.reader.read(s)))
         start = self.folder.starting_point(config)
         self.folder.begin(config)
-        advantages = AdvantageEstimator(config.algorithm.advantage)
+        advantages = AdvantageEstimator(config.algorithm.advantage, config.algorithm.offline)
         kl = KlPenalty(config.algorithm.kl)
         warm = (warm_data, self.reader) if config.train.warm_start.steps else None
         self.runtime = Runtime(
             data=self.data,
-            sampler=ReplaceSampler(self.policy, self.reader, seed=config.seed)
-            if mixed
+            sampler=MixedSampler(self.policy, self.reader, config.mixing, seed=config.seed)
+            if mode in (MixingMode.replace, MixingMode.append)
             else self.policy,
+            gate=OfflineGate(self.reader, config.mixing, seed=config.seed)
+            if mode is MixingMode.gated
+            else None,
             learner=self.policy,
             score=lambda answers: score_completions(answers, config.reward),
             advantages=advantages,

@@ -32,7 +32,7 @@ def test_every_completion_is_sampled_from_the_newest_weights(table, samples, tmp
 
 def test_mixed_groups_reach_the_update_with_their_source(table, samples, tmp_path):
     config = table.config(tmp_path, steps=2, mixing=MixingConfig(mode=MixingMode.replace))
-    run = table.Run(config, samples, mixed=True)
+    run = table.Run(config, samples)
     train(run.config, run.runtime)
     for _, examples in run.policy.updates:
         assert len(examples) == 16  # 4 prompts, groups of 4

@@ -23,7 +23,7 @@ def config_of(table, path, steps=6):
 
 
 def start(table, samples, path, steps=6):
-    return table.Run(config_of(table, path, steps), samples, mixed=True)
+    return table.Run(config_of(table, path, steps), samples)
 
 
 def end_state(run):

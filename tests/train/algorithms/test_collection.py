@@ -18,11 +18,13 @@ from easyvideor1.train.algorithm_config import (
     DynamicSamplingConfig,
 )
 from easyvideor1.train.collection import collect, has_spread, num_to_draw
+from easyvideor1.train.config import MixingConfig, MixingMode
 from easyvideor1.train.interfaces import Experience, Prompt
 from easyvideor1.train.loop import train
 from easyvideor1.train.metrics import Stopwatch, summarize
-from easyvideor1.train.mixing import ReplaceSampler
+from easyvideor1.train.mixing import MixedSampler, OfflineGate
 
+REPLACE = MixingConfig(mode=MixingMode.replace)
 RIGHT, WRONG = "R", "W"
 
 
@@ -91,7 +93,7 @@ class Scripted:
 
     @property
     def runtime(self) -> Any:
-        return SimpleNamespace(data=self, sampler=self, score=self.score)
+        return SimpleNamespace(data=self, sampler=self, score=self.score, gate=None)
 
 
 @pytest.fixture
@@ -264,7 +266,7 @@ def test_a_right_offline_answer_makes_a_group_of_wrong_ones_worth_training(
     scripted = Scripted(
         table, {"s1": fresh}, offline=table.sample(1, offline=["<answer>B</answer>"]).offline
     )
-    mixed = ReplaceSampler(scripted, table.reader(), seed=0)  # type: ignore[arg-type]
+    mixed = MixedSampler(scripted, table.reader(), REPLACE, seed=0)  # type: ignore[arg-type]
     if not is_kept:
         with pytest.raises(UserError, match="4 all right"):
             collected(dynamic(config, max_draws=1), scripted, sampler=mixed)
@@ -272,6 +274,20 @@ def test_a_right_offline_answer_makes_a_group_of_wrong_ones_worth_training(
     got = collected(dynamic(config, max_draws=1), scripted, sampler=mixed)
     sources = [c.source for c in got.experiences[0].group.completions]
     assert sources == [Source.policy] * 3 + [Source.offline]
+
+
+def test_gated_groups_are_mixed_after_the_reward_and_before_they_are_kept(table, config):
+    offline = table.sample(1, offline=["<answer>B</answer>"]).offline
+    scripted = Scripted(table, {"s1": "WWWW", "s4": "RWRR"}, offline=offline)
+    gate = OfflineGate(table.reader(), MixingConfig(mode=MixingMode.gated), seed=0)
+    got = collected(dynamic(config, max_draws=1), scripted, gate=gate)
+    assert ids(got.experiences) == ["s1", "s4", "s1", "s4"]
+    sources = [[c.source for c in e.group.completions] for e in got.experiences[:2]]
+    assert sources == [[Source.policy] * 3 + [Source.offline], [Source.policy] * 4]
+    assert all(call.sizes == [4] * 4 for call in scripted.calls)
+    assert got.metrics["mixing/poor_groups"] == 2.0
+    assert got.metrics["mixing/gated_groups"] == 2.0
+    assert got.metrics["offline/refused"] == 0.0
 
 
 # Greedy answers and controls

@@ -30,6 +30,14 @@ def to_examples(
     ]
 
 
+def count_dropped(
+    experiences: Sequence[Experience], examples: Sequence[TrainExample]
+) -> dict[str, float]:
+    """How many offline completions of the step the update was not given."""
+    num_completions = sum(len(e.group.completions) for e in experiences)
+    return {"offline/dropped": float(num_completions - len(examples))}
+
+
 def is_dropped(completion: Completion, advantages: Sequence[float], offline: OfflineConfig) -> bool:
     """Whether a completion is left out of the update."""
     return (

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from easyvideor1.train.collection import collect
 from easyvideor1.train.config import TrainConfig
-from easyvideor1.train.examples import to_examples
+from easyvideor1.train.examples import count_dropped, to_examples
 from easyvideor1.train.interfaces import Runtime
 from easyvideor1.train.metrics import Stopwatch, summarize
 from easyvideor1.train.validation import validate
@@ -58,7 +58,8 @@ def train(config: TrainConfig, runtime: Runtime) -> float | None:
 
         runtime.tracker.log_groups([e.group for e in experiences], step=position.step)
         runtime.tracker.log(
-            summarize(experiences, num_examples=len(examples))
+            summarize(experiences)
+            | count_dropped(experiences, examples)
             | collected.metrics
             | runtime.advantages.metrics()
             | runtime.kl.metrics()

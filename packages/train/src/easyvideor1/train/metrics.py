@@ -19,18 +19,15 @@ if TYPE_CHECKING:
     from easyvideor1.preprocess.store import LoadCounts
 
 
-def summarize(experiences: Sequence[Experience], *, num_examples: int) -> dict[str, float]:
+def summarize(experiences: Sequence[Experience]) -> dict[str, float]:
     """Rewards by part, task and source, lengths, ties and offline share of one step.
 
     Args:
         experiences: that the step learns from.
-        num_examples: completions of them that the update was given.
     """
     groups = [experience.group for experience in experiences]
-    num_completions = sum(len(group.completions) for group in groups)
     return {
         "groups/skipped_step": float(not groups),
-        "offline/dropped": float(num_completions - num_examples),
         **(_describe(groups) if groups else {}),
         **_rewards("reward/greedy", [e.greedy for e in experiences if e.greedy is not None]),
         **_rewards("reward/control", [score for e in experiences for score in e.control]),
