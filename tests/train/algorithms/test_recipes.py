@@ -11,8 +11,8 @@ from easyvideor1.rewards import RewardConfig
 from easyvideor1.rewards.penalties import overlong
 from easyvideor1.schema.conf import compose, conf_dir
 from easyvideor1.schema.errors import UserError
-from easyvideor1.train.algorithm_config import AlgorithmConfig, KlPlace
-from easyvideor1.train.config import TrainConfig, register
+from easyvideor1.train.algorithm_config import AlgorithmConfig, KlPlace, OfflineTreatment
+from easyvideor1.train.config import MixingMode, TrainConfig, register
 
 PAPERS: dict[str, dict[str, Any]] = {
     # arXiv 2402.03300, equations 3 and 21. Its KL (0.04) is an option, see the recipe.
@@ -138,7 +138,46 @@ PAPERS: dict[str, dict[str, Any]] = {
         "objective.clip_high": 0.2,
         "aggregation": "sequence_mean",
     },
+    # arXiv 2504.14945, and exp_scripts/train.sh of its code.
+    "luffy": {
+        "advantage.name": "group_mean",
+        "objective.name": "unclipped",
+        "aggregation": "constant",
+        "constant_length": None,
+        "entropy_bonus": 0.001,
+        "offline.treatment": "luffy",
+        "offline.gamma": 0.1,
+        "offline.in_baseline": True,
+        "offline.behaviour_logprobs": False,
+    },
+    # arXiv 2508.11408, and examples/mix_chord/mix_chord.yaml of Trinity-RFT.
+    "chord": {
+        "advantage.name": "grpo",
+        "objective.name": "clip",
+        "objective.clip_low": 0.2,
+        "objective.clip_high": 0.2,
+        "aggregation": "token_mean",
+        "offline.treatment": "chord",
+        "offline.in_baseline": False,
+        "offline.mu_peak": 0.9,
+        "offline.mu_valley": 0.05,
+        "offline.mu_warmup_updates": 0,
+        "offline.mu_decay_updates": 200,
+        "offline.phi": False,
+    },
+    "chord_phi": {
+        "advantage.name": "grpo",
+        "objective.name": "clip",
+        "aggregation": "token_mean",
+        "offline.treatment": "chord",
+        "offline.in_baseline": False,
+        "offline.mu_peak": 0.1,
+        "offline.mu_valley": 0.1,
+        "offline.phi": True,
+        "offline.phi_detach": True,
+    },
 }
+MIXING = {"luffy": MixingMode.replace, "chord": MixingMode.append, "chord_phi": MixingMode.append}
 REWARDS = sorted(path.stem for path in (conf_dir() / "reward").glob("*.yaml"))
 
 
@@ -172,7 +211,23 @@ def test_what_a_recipe_does_not_name_is_off(name: str) -> None:
     assert algorithm.dynamic_sampling.enabled == (name == "dapo")
     assert (algorithm.kl.place is not KlPlace.none) == (name == "reinforce_pp")
     assert not algorithm.correction.is_on
-    assert algorithm.entropy_bonus == 0 and algorithm.objective.dual_clip is None
+    assert (algorithm.entropy_bonus == 0) == (name != "luffy")
+    assert algorithm.objective.dual_clip is None
+    is_plain = algorithm.offline.treatment is OfflineTreatment.as_policy
+    assert is_plain == (name not in MIXING)
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_a_recipe_for_offline_answers_sets_their_mixing_and_the_command_line_another(
+    name: str,
+) -> None:
+    config = composed(f"algorithm={name}")
+    assert config.mixing.mode is MIXING.get(name, MixingMode.none)
+    assert config.learner.updates_per_rollout == (2 if name == "luffy" else 1)
+    assert composed(f"algorithm={name}", "mixing=gated").mixing.mode is MixingMode.gated
+    if name in MIXING:
+        with pytest.raises(UserError, match="mixing=none has none"):
+            composed(f"algorithm={name}", "mixing=none")
 
 
 def test_the_recipe_of_the_demo_is_the_default() -> None:
