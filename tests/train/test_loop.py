@@ -2,7 +2,16 @@
 
 from dataclasses import replace
 
+import pytest
+
 from easyvideor1.schema.records import Source
+from easyvideor1.train.algorithm_config import (
+    AdvantageConfig,
+    AdvantageName,
+    AlgorithmConfig,
+    OfflineConfig,
+    OfflineTreatment,
+)
 from easyvideor1.train.config import MixingConfig, MixingMode, WarmStartConfig
 from easyvideor1.train.interfaces import Position
 from easyvideor1.train.loop import is_due, train
@@ -43,6 +52,41 @@ def test_mixed_groups_reach_the_update_with_their_source(table, samples, tmp_pat
     shares = run.tracker.of("offline/share")
     assert all(0 < share < 1 for share in shares.values())
     assert all(value == 1.0 for value in run.tracker.of("reward/offline").values())
+
+
+LUFFY = AlgorithmConfig(
+    advantage=AdvantageConfig(name=AdvantageName.group_mean),
+    offline=OfflineConfig(treatment=OfflineTreatment.luffy),
+)
+CHORD = AlgorithmConfig(offline=OfflineConfig(treatment=OfflineTreatment.chord, in_baseline=False))
+
+
+@pytest.mark.parametrize("algorithm", [LUFFY, CHORD])
+@pytest.mark.parametrize("mode", [MixingMode.gated, MixingMode.append])
+def test_gated_and_appended_answers_reach_the_update(table, samples, tmp_path, mode, algorithm):
+    config = table.config(tmp_path, steps=3, mixing=mode, algorithm=algorithm)
+    run = table.Run(config, samples)
+    train(run.config, run.runtime)
+    offline = [
+        example
+        for _, examples in run.policy.updates
+        for example in examples
+        if example.completion.source is Source.offline
+    ]
+    assert offline and all(example.prompt.sample.offline for example in offline)
+    lengths = [len(group.completions) for group in run.tracker.groups]
+    assert set(lengths) == ({4} if mode is MixingMode.gated else {4, 5})
+    share = run.tracker.of("offline/share")
+    assert len(share) == 3 and any(share.values())
+    assert set(run.tracker.of("offline/dropped")) == {1, 2, 3}
+    gated = run.tracker.of("mixing/gated_groups")
+    if mode is MixingMode.append:
+        assert not gated
+        return
+    poor = run.tracker.of("mixing/poor_groups")
+    assert sum(gated.values()) == len(offline)
+    assert all(0 <= gated[step] <= poor[step] <= 4 for step in poor)
+    assert run.tracker.of("offline/refused") == {1: 0.0, 2: 0.0, 3: 0.0}
 
 
 def test_a_step_logs_seconds_by_phase_and_reward_by_task(table, samples, tmp_path):
