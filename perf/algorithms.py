@@ -26,15 +26,16 @@ from easyvideor1.preprocess.families.base import FamilyAdapter
 from easyvideor1.schema.conf import compose
 from easyvideor1.schema.records import Completion, Group, Score, Segment
 from easyvideor1.train.advantages import AdvantageEstimator
-from easyvideor1.train.aggregation import token_shares
 from easyvideor1.train.algorithm_config import KlPlace
 from easyvideor1.train.cli import cache_clips, read_data, with_model
+from easyvideor1.train.collectives import sum_over_ranks
 from easyvideor1.train.config import TrainConfig, register
+from easyvideor1.train.examples import to_examples
 from easyvideor1.train.inputs import Inputs, open_store
 from easyvideor1.train.interfaces import Experience, Prompt, TrainExample
 from easyvideor1.train.learner import RankLearner
-from easyvideor1.train.loop import to_examples
-from easyvideor1.train.micro_batches import denominator, micro_batches
+from easyvideor1.train.loss_scale import parts_of, scale_of
+from easyvideor1.train.micro_batches import micro_batches
 from easyvideor1.train.model_forward import TokenScores
 from easyvideor1.train.objectives import weighted_sum
 from easyvideor1.train.policy_loss import policy_loss
@@ -98,7 +99,7 @@ class Recipe:
         self.config = config
         self.family = family
         self.store = open_store(config, family, validation=False)
-        self.estimator = AdvantageEstimator(config.algorithm.advantage)
+        self.estimator = AdvantageEstimator(config.algorithm.advantage, config.algorithm.offline)
         config.algorithm.constant_length = config.rollout.max_new_tokens
         self.learner = RankLearner(
             config=config.learner,
@@ -113,7 +114,8 @@ class Recipe:
         if self.config.algorithm.kl.place is KlPlace.reward:
             completions = [c for e in experiences for c in e.group.completions]
             penalties = [[-0.01] * len(c.token_ids) for c in completions]
-        return to_examples(experiences, self.estimator(experiences, penalties))
+        advantages = self.estimator(experiences, penalties)
+        return to_examples(experiences, advantages, self.config.algorithm.offline)
 
     def loss_arithmetic_s(self, examples: Sequence[TrainExample]) -> float:
         """Seconds from given log-probs to their gradients, over all micro-batches."""
@@ -130,13 +132,14 @@ class Recipe:
         leaves = [torch.full_like(b.weights, -1.0).requires_grad_() for b in batches]
         start = time.perf_counter()
         tally = Tally(device)
-        total = denominator(examples, algorithm.aggregation, algorithm.constant_length, device)
-        assert total is not None
+        parts = parts_of("policy", algorithm, self.learner.num_updates)
+        length = algorithm.constant_length
+        scale = scale_of(parts, examples, length, lambda values: sum_over_ranks(values, device))
+        assert scale is not None
         for batch, logprobs_T in zip(batches, leaves, strict=True):
             scores = TokenScores(logprobs_T, logprobs_T.detach(), logprobs_T.detach())
             loss_T = policy_loss(scores, None, batch, algorithm, tally, kl_coefficient=0.0)
-            shares_T = token_shares(batch.weights, batch.examples, algorithm.aggregation) / total
-            weighted_sum(loss_T, shares_T).backward()
+            weighted_sum(loss_T, scale.shares(batch)).backward()
         return time.perf_counter() - start
 
     def measure(self, experiences: Sequence[Experience]) -> tuple[float, float]:
