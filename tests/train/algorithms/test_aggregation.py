@@ -30,6 +30,7 @@ OBJECTIVE_CONFIGS = {
     ),
     ObjectiveName.cispo: ObjectiveConfig(name=ObjectiveName.cispo, clip_low=None, clip_high=0.2),
     ObjectiveName.sapo: ObjectiveConfig(name=ObjectiveName.sapo),
+    ObjectiveName.unclipped: ObjectiveConfig(name=ObjectiveName.unclipped),
 }
 CORRECTION = CorrectionConfig(
     weight=Level.sequence, weight_cap=1.5, reject=Level.token, reject_low=0.7, reject_high=1.4

@@ -101,8 +101,9 @@ class Rollouts:
         metrics = {"groups/refused": float(self.num_refused)}
         if self._runtime.gate is None:
             return metrics
-        gated = {"mixing/poor_groups": self.num_poor, "mixing/gated_groups": self.num_gated}
-        return metrics | gated | self._runtime.gate.metrics()
+        metrics["mixing/poor_groups"] = float(self.num_poor)
+        metrics["mixing/gated_groups"] = float(self.num_gated)
+        return metrics | self._runtime.gate.metrics()
 
     def _through_gate(self, experiences: list[Experience]) -> list[Experience]:
         if self._runtime.gate is None:
