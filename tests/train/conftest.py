@@ -25,6 +25,7 @@ from easyvideor1.schema.records import (
 )
 from easyvideor1.train.advantages import AdvantageEstimator
 from easyvideor1.train.algorithm_config import AlgorithmConfig
+from easyvideor1.train.checkpointer import Checkpointer
 from easyvideor1.train.config import (
     LearnerConfig,
     MixingConfig,
@@ -36,12 +37,20 @@ from easyvideor1.train.config import (
     WarmStartConfig,
 )
 from easyvideor1.train.data import TrainingData
-from easyvideor1.train.interfaces import Prompt, Runtime, TrainExample
+from easyvideor1.train.interfaces import (
+    SAVED_PROGRESS,
+    SAVED_TRAINING,
+    SAVED_WEIGHTS,
+    CheckpointBytes,
+    Prompt,
+    Runtime,
+    TrainExample,
+)
 from easyvideor1.train.kl_penalty import KlPenalty
 from easyvideor1.train.left_out import Journal, LeftOut
 from easyvideor1.train.mixing import MixedSampler, OfflineGate
 from easyvideor1.train.offline import OfflineReader, stable_hash
-from easyvideor1.train.run_folder import Checkpointer, RunFolder
+from easyvideor1.train.run_folder import RunFolder
 from easyvideor1.train.scorer import score_completions
 from tests.live_engine import LiveEngine
 
@@ -78,6 +87,7 @@ class TablePolicy:
         self.version = 0
         self.phases: list[str] = []
         self.updates: list[tuple[str, list[TrainExample]]] = []
+        self.unwritten: tuple[Path, str] | None = None
 
     def probabilities(self, logits: dict[str, np.ndarray], sample_id: str) -> np.ndarray:
         weights = np.exp(logits.get(sample_id, np.zeros(len(ANSWERS))))
@@ -148,12 +158,28 @@ class TablePolicy:
         self.publish_table(self.logits)
 
     def save(self, folder: Path) -> None:
-        folder.mkdir(parents=True)
+        self.begin_save(folder)
+        self.finish_save()
+
+    def begin_save(self, folder: Path) -> None:
+        """The table is copied here and written on `finish_save`."""
         table = {name: row.tolist() for name, row in self.logits.items()}
-        (folder / "table.json").write_text(json.dumps(table))
+        self.unwritten = (folder, json.dumps(table))
+
+    def finish_save(self, timeout_s: float | None = None) -> None:
+        if self.unwritten is None:
+            return
+        (folder, table), self.unwritten = self.unwritten, None
+        for part in (SAVED_WEIGHTS, SAVED_TRAINING):
+            (folder / part).mkdir(parents=True)
+        (folder / SAVED_WEIGHTS / "table.json").write_text(table)
+        (folder / SAVED_TRAINING / SAVED_PROGRESS).write_text("{}")
+
+    def checkpoint_bytes(self) -> CheckpointBytes:
+        return CheckpointBytes(weights=400, training=20, export=20)
 
     def load(self, folder: Path) -> None:
-        table = json.loads((folder / "table.json").read_text())
+        table = json.loads((folder / SAVED_WEIGHTS / "table.json").read_text())
         self.logits = {name: np.array(row) for name, row in table.items()}
 
     def export(self, folder: Path) -> None:

@@ -154,18 +154,27 @@ def _save_and_continue(rank: int, model_path: Path, folder: Path) -> dict:
     straight = trainable_learner(model_path)
     metrics = [without_memory(straight.update(step)) for step in steps[:2]]
     straight.save(folder / "checkpoint")
+    straight.begin_save(folder / "meanwhile")
+    saved = {"weights": full_weights(straight), "moments": full_moments(straight)}
     saved_random = torch.get_rng_state()
     metrics += [without_memory(straight.update(step)) for step in steps[2:]]
+    straight.finish_save()
     torch.manual_seed(99)
 
+    from_meanwhile = trainable_learner(model_path)
+    from_meanwhile.load(folder / "meanwhile")
     resumed = trainable_learner(model_path)
     resumed.load(folder / "checkpoint")
+    meanwhile_is_equal = same_state(from_meanwhile, resumed)
     random_is_restored = torch.equal(torch.get_rng_state(), saved_random)
     resumed_metrics = [without_memory(resumed.update(step)) for step in steps[2:]]
     resumed.export(folder / "export")
     return {
         "metrics": metrics,
         "resumed_metrics": resumed_metrics,
+        "saved": saved,
+        "meanwhile_is_equal": meanwhile_is_equal,
+        "said_bytes": straight.checkpoint_bytes(),
         "random_is_restored": random_is_restored,
         "state_is_equal": same_state(straight, resumed),
         "final_weights": dict(resumed.gather_weights()),
@@ -223,6 +232,21 @@ def same_state(one: RankLearner, other: RankLearner) -> bool:
         if not all(torch.equal(_local(moments[k]), _local(their_moments[k])) for k in moments):
             return False
     return one.num_updates == other.num_updates
+
+
+def full_weights(learner: RankLearner) -> dict[str, torch.Tensor]:
+    """Copies of the weights by name."""
+    return {name: value.clone() for name, value in learner.gather_weights()}
+
+
+def full_moments(learner: RankLearner) -> dict[str, torch.Tensor]:
+    """Copies of what the optimizer holds for each weight, by the weight's name and its own."""
+    moments = {}
+    for name, parameter in learner.model.named_parameters():
+        for kind, value in learner.optimizer.state[parameter].items():
+            whole = value.full_tensor() if hasattr(value, "full_tensor") else value
+            moments[f"{name}/{kind}"] = whole.clone()
+    return moments
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:

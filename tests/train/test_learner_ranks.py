@@ -6,6 +6,7 @@ import pytest
 import torch
 from transformers import AutoModelForImageTextToText
 
+from easyvideor1.schema.files import folder_bytes
 from tests.train.policy_cases import (
     gradients_of,
     largest_difference,
@@ -18,6 +19,8 @@ from tests.train.rank_cases import (
     FOUR_SHARES,
     SHARES,
     VARIANTS,
+    full_moments,
+    full_weights,
     run_one_of_four,
     run_rank,
     run_ranks,
@@ -138,6 +141,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one_to_the_last_bit(ranks):
         assert rank["resumed_metrics"] == rank["metrics"][2:]
         assert rank["state_is_equal"]
         assert rank["random_is_restored"]
+        assert rank["meanwhile_is_equal"], "as it was when it began to be written"
     assert ranks[0]["metrics"] == ranks[1]["metrics"]
 
 
@@ -145,6 +149,12 @@ def test_one_rank_continues_what_two_saved(sharp_model_path, folder, ranks):
     learner = trainable_learner(sharp_model_path)
     learner.load(folder / "checkpoint")
     assert learner.num_updates == 2
+    for ours, theirs in (
+        (full_weights(learner), ranks[0]["saved"]["weights"]),
+        (full_moments(learner), ranks[0]["saved"]["moments"]),
+    ):
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
     shares = [updates(rank, sharp_model_path) for rank in (0, 1)]
     for step in (2, 3):
         metrics = learner.update([*shares[0][step], *shares[1][step]])
@@ -153,6 +163,13 @@ def test_one_rank_continues_what_two_saved(sharp_model_path, folder, ranks):
         assert metrics["learner/lr"] == expected["learner/lr"]
     for name, value in learner.gather_weights():
         torch.testing.assert_close(value, ranks[0]["final_weights"][name], atol=2e-5, rtol=0)
+
+
+def test_a_checkpoint_of_two_ranks_takes_what_it_was_said_to_take(folder, ranks):
+    said = ranks[0]["said_bytes"]
+    for part, expected in (("weights", said.weights), ("training", said.training)):
+        assert folder_bytes(folder / "checkpoint" / part) == pytest.approx(expected, rel=0.05)
+        assert folder_bytes(folder / "checkpoint" / part) <= expected
 
 
 def test_the_exported_folder_holds_the_gathered_weights(folder, ranks):

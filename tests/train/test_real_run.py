@@ -2,6 +2,7 @@
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from easyvideor1.preprocess import decode_counter
 from easyvideor1.schema import jsonl
 from easyvideor1.schema.conf import compose
 from easyvideor1.train import cli
-from easyvideor1.train.config import TrainConfig, register
+from easyvideor1.train.config import Job, TrainConfig, register
 from easyvideor1.train.run_folder import RunFolder
 
 
@@ -62,7 +63,9 @@ def test_a_run_trains_is_continued_and_leaves_a_model(
     counters = tmp_path / "decodes"
     before = children()
 
-    first = composed(tiny_model_path, toybox_dir, tmp_path, "train.steps=1", "learner.ranks=2")
+    # The checkpoints of its warm start are written while it goes on.
+    settings = ("train.steps=1", "learner.ranks=2", "learner.async_save=true")
+    first = composed(tiny_model_path, toybox_dir, tmp_path, *settings)
     cli.cache_clips(first, cli.read_data(first))
     monkeypatch.setenv(decode_counter.VARIABLE, str(counters))
     accuracy = cli.run(first)
@@ -81,6 +84,7 @@ def test_a_run_trains_is_continued_and_leaves_a_model(
     steps = [row for row in rows if "reward/mean" in row]
     assert [row["step"] for row in steps] == [1, 2]
     for row in steps:
+        assert row["checkpoint/save_seconds"] > 0 and row["checkpoint/stall_seconds"] > 0
         assert 0 < row["offline/share"] < 1
         assert row["reward/offline"] == 1.0
         # The engine sampled from the very weights the learner then updates.
@@ -95,6 +99,9 @@ def test_a_run_trains_is_continued_and_leaves_a_model(
     assert not left
     mlflow_holds_one_run_with_both_steps(tmp_path)
     exported_model_loads(folder.export)
+    cli.run(replace(longer, job=Job.export))
+    exported = folder.path / "exports" / "step_000002" / "model.safetensors"
+    assert exported.read_bytes() == (folder.export / "model.safetensors").read_bytes()
 
 
 def mlflow_holds_one_run_with_both_steps(outputs: Path) -> None:

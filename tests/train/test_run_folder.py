@@ -1,17 +1,22 @@
 """A run's folder: sealed checkpoints, where a run continues, and what it refuses."""
 
 import json
+import shutil
+from dataclasses import asdict
 
 import pytest
 
 from easyvideor1.schema.errors import UserError
 from easyvideor1.train.config import Attention, WarmStartConfig
-from easyvideor1.train.interfaces import Position
-from easyvideor1.train.run_folder import Checkpoint, RunFolder, flatten, to_remove
+from easyvideor1.train.interfaces import SAVED_TRAINING, SAVED_WEIGHTS, Position
+from easyvideor1.train.run_folder import RunFolder, flatten
 
 
 def seal(folder: RunFolder, **position) -> None:
-    folder.seal(Position(**position), {"data": {}}, lambda path: (path / "weights").touch())
+    draft = folder.draft(Position(**position), {"data": {}})
+    (draft.path / "learner" / SAVED_WEIGHTS).mkdir(parents=True)
+    (draft.path / "learner" / SAVED_TRAINING).mkdir()
+    draft.seal()
 
 
 @pytest.fixture
@@ -22,12 +27,7 @@ def folder(table, tmp_path) -> RunFolder:
 
 
 def test_a_checkpoint_is_found_only_when_it_is_whole(folder):
-    def killed(path):
-        (path / "weights").touch()
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        folder.seal(Position(step=1), {}, killed)
+    folder.draft(Position(step=1), {})
     assert folder.checkpoints() == []
     seal(folder, step=1)
     assert [c.folder.name for c in folder.checkpoints()] == ["step_000001"]
@@ -60,10 +60,12 @@ def test_another_config_is_refused_with_the_differing_fields(table, folder):
     other = table.config(folder.path, steps=4)
     other.rollout.group_size = 16
     other.learner.optimizer.lr = 0.5
+    other.learner.ranks = 4
     with pytest.raises(UserError) as error:
         folder.starting_point(other)
     assert "rollout.group_size (4 there, 16 now)" in str(error.value)
     assert "learner.optimizer.lr" in str(error.value)
+    assert "learner.ranks" not in str(error.value), "a run may continue on other ranks"
 
 
 def test_a_setting_younger_than_the_run_had_its_default(table, folder):
@@ -129,28 +131,24 @@ def test_fewer_steps_than_done_are_refused(table, folder):
         folder.starting_point(table.config(folder.path, steps=2))
 
 
-def test_the_best_the_newest_and_the_end_of_the_warm_start_are_kept(tmp_path):
-    def made(step, validation=None, warm=3):
-        position = Position(step=step, warm_start_step=warm, validation=validation)
-        return Checkpoint(folder=tmp_path / position.name, position=position, state={})
-
-    checkpoints = [
-        made(0, warm=2),
-        made(0),
-        made(1, 0.5),
-        made(2, 0.9),
-        made(3, 0.7),
-        made(4),
-        made(5),
-    ]
-    removed = [c.folder.name for c in to_remove(checkpoints, keep_last=2, keep_best=1)]
-    assert removed == ["warm_start_000002", "step_000001", "step_000003"]
+def test_a_checkpoint_of_weights_alone_is_passed_over_and_refused_by_name(table, folder, tmp_path):
+    for step in (1, 2):
+        seal(folder, step=step)
+    first, second = (c.learner for c in folder.checkpoints())
+    shutil.rmtree(second / SAVED_TRAINING)
+    config = table.config(folder.path, steps=4)
+    start = folder.starting_point(config)
+    assert start is not None and start.position.step == 1
+    shutil.rmtree(first / SAVED_TRAINING)
+    branch = table.config(tmp_path / "branch", steps=4, resume=str(first.parent))
+    with pytest.raises(UserError, match=r"kept for its weights alone.*job=export"):
+        RunFolder(tmp_path / "branch").starting_point(branch)
 
 
 def test_a_run_is_finished_when_its_goal_is_reached_and_exported(table, folder):
     config = table.config(folder.path, steps=4)
     position = Position(step=4, validation=0.5)
-    folder.seal(position, {}, lambda path: None)
+    seal(folder, **asdict(position))
     assert not folder.is_finished(config)
     folder.finish(0.5)
     folder.export.mkdir()

@@ -9,7 +9,7 @@ from easyvideor1.schema import jsonl
 from easyvideor1.schema.records import Group
 from easyvideor1.train.config import TrackingConfig
 from easyvideor1.train.interfaces import Position
-from easyvideor1.train.run_folder import RunFolder
+from easyvideor1.train.run_folder import Checkpoint, RunFolder
 from easyvideor1.train.tracking import open_tracker
 
 
@@ -28,9 +28,15 @@ def group(table) -> Group:
     return Group(sample=sample, completions=tuple(completions), scores=tuple(scores))
 
 
+def checkpoint_of(folder: RunFolder, identity: dict[str, str]) -> Checkpoint:
+    position = Position(step=1)
+    where = folder.path / "checkpoints" / position.name
+    return Checkpoint(folder=where, position=position, state={"tracking": identity})
+
+
 def test_metrics_are_appended_and_a_number_that_is_not_finite_stays_visible(table, folder):
-    for position in (None, Position(step=1)):
-        with open_tracker(table.config(folder.path, steps=3), folder, position) as tracker:
+    for start in (None, checkpoint_of(folder, {})):
+        with open_tracker(table.config(folder.path, steps=3), folder, start) as tracker:
             tracker.log({"learner/loss": float("nan"), "reward/mean": 0.5}, step=1)
     rows = jsonl.read(folder.metrics)
     assert [row["step"] for row in rows] == [1, 1]
@@ -60,16 +66,23 @@ def test_an_mlflow_run_has_params_metrics_tables_and_goes_on_after_a_resume(
         tracker.log({"reward/mean": 0.25}, step=1)
         tracker.log_groups([group], step=1)
         tracker.note("checkpoint", "checkpoints/step_000001")
-    with pytest.raises(ConnectionError), open_tracker(config, folder, Position(step=1)) as tracker:
+    start = checkpoint_of(folder, tracker.identity)
+    with open_tracker(table.config(folder.path), folder, start) as silent:
+        assert silent.identity == tracker.identity, "a checkpoint taken without MLflow keeps it"
+    with pytest.raises(ConnectionError), open_tracker(config, folder, start) as tracker:
         tracker.log({"reward/mean": 0.75}, step=2)
         raise ConnectionError
+    branch = RunFolder(tmp_path / "branch")
+    branch.path.mkdir()
+    with open_tracker(config, branch, start) as other:
+        assert other.identity != tracker.identity, "a branch has a history of its own"
 
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(f"sqlite:///{tmp_path / 'outputs' / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("easyvideor1")
     assert experiment is not None
-    (run,) = client.search_runs([experiment.experiment_id])
+    _, run = client.search_runs([experiment.experiment_id])  # the newest first
     history = client.get_metric_history(run.info.run_id, "reward/mean")
     assert [(point.step, point.value) for point in history] == [(1, 0.25), (2, 0.75)]
     assert run.data.params["rollout.group_size"] == "4"

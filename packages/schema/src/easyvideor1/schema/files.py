@@ -22,6 +22,11 @@ def sync_entry(path: Path) -> None:
         os.close(descriptor)
 
 
+def folder_bytes(folder: Path) -> int:
+    """Of all files in a folder and below; 0 if it is not there."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
 @contextmanager
 def new_file(path: Path) -> Generator[Path]:
     """A path to write to, which becomes `path` when the block ends well and vanishes otherwise."""
@@ -42,26 +47,44 @@ def write_json(path: Path, value: object) -> None:
         draft.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
+class DraftFolder:
+    """A folder to fill, out of sight until `seal` gives it its name.
+
+    Args:
+        path: the name. If another process makes it meanwhile, that one stays: use this for content
+            that does not depend on who writes it.
+    """
+
+    def __init__(self, path: Path):
+        self.target = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        self.path.chmod(0o755)  # mkdtemp's 0o700 would shut others out of a shared folder
+
+    def seal(self) -> None:
+        """Make the content durable and the folder visible."""
+        for entry in self.path.rglob("*"):
+            sync_entry(entry)
+        sync_entry(self.path)
+        try:
+            self.path.rename(self.target)
+        except OSError:
+            if not self.target.is_dir():
+                raise
+        sync_entry(self.target.parent)
+        self.discard()  # what is left where another process came first
+
+    def discard(self) -> None:
+        """Remove the draft; nothing is left to remove once it is sealed."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
 @contextmanager
 def new_folder(path: Path) -> Generator[Path]:
-    """A folder to fill, which becomes `path` when the block ends well and vanishes otherwise.
-
-    If another process made `path` meanwhile, that one stays: use it for content that does not
-    depend on who writes it.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    """A `DraftFolder` to fill, sealed when the block ends well and discarded otherwise."""
+    draft = DraftFolder(path)
     try:
-        draft.chmod(0o755)  # mkdtemp's 0o700 would shut others out of a shared folder
-        yield draft
-        for entry in draft.rglob("*"):
-            sync_entry(entry)
-        sync_entry(draft)
-        try:
-            draft.rename(path)
-        except OSError:
-            if not path.is_dir():
-                raise
-        sync_entry(path.parent)
+        yield draft.path
+        draft.seal()
     finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        draft.discard()

@@ -1,4 +1,4 @@
-"""`evr-train`: check the inputs, cache the clips, train, export; or `job=conformance`.
+"""`evr-train`: check the inputs, cache the clips, train, export; or another `job`.
 
 Everything that can be wrong with config, files and rows is found before torch is imported. The
 return value, the last validation accuracy, is what a sweeper maximises.
@@ -40,6 +40,11 @@ def run(config: TrainConfig) -> float | None:
         from easyvideor1.train.conformance.command import run as check_conformance
 
         check_conformance(with_model(config))
+        return None
+    if config.job is Job.export:
+        from easyvideor1.train.export_command import run as export_checkpoint
+
+        export_checkpoint(config)
         return None
     return train_model(config)
 

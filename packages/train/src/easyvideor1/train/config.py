@@ -149,7 +149,10 @@ class LearnerConfig:
     keep_last: int = 2
     """Newest checkpoints kept."""
     keep_best: int = 1
-    """Checkpoints with the best validation score kept besides."""
+    """Checkpoints with the best validation score whose weights are kept besides."""
+    async_save: bool = False
+    """Write checkpoints while training goes on: an update stops only for a copy of weights and
+    optimizer in host memory, which has to have room for it."""
 
     def __post_init__(self) -> None:
         for name in ("ranks", "updates_per_rollout", "micro_batch_tokens", "logits_chunk_tokens"):
@@ -470,6 +473,21 @@ class Job(StrEnum):
     train = "train"
     conformance = "conformance"
     """Check that processor, engine and learner agree on `model`; trains nothing."""
+    export = "export"
+    """Write a checkpoint as a Hugging Face folder; trains nothing."""
+
+
+@dataclass(kw_only=True, slots=True)
+class ExportConfig:
+    """What `job=export` writes."""
+
+    checkpoint: str = "newest"
+    """`newest` or `best` (by validation accuracy) of `output_dir`, or the folder of a checkpoint of
+    any run."""
+    folder: str | None = None
+    """Where to; null: `exports/<checkpoint>` in the run's folder. Must not be there yet."""
+    model: str | None = None
+    """Where the model that the run began with lies; null: where the run found it."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -494,6 +512,7 @@ class TrainConfig:
     train: TrainSection = field(default_factory=TrainSection)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     ray: TrainRayConfig = field(default_factory=TrainRayConfig)
+    export: ExportConfig = field(default_factory=ExportConfig)
 
     def __post_init__(self) -> None:
         if self.rollout.colocated and self.rollout.engines != self.learner.ranks:

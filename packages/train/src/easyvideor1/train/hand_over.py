@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from easyvideor1.schema import environment
-from easyvideor1.train.interfaces import Objective, Sampler, TrainExample
+from easyvideor1.train.interfaces import CheckpointBytes, Objective, Sampler, TrainExample
 from easyvideor1.train.ray_learner import RayLearner
 from easyvideor1.train.rollout import RaySampler
 
@@ -75,6 +75,18 @@ class HandOver:
     def save(self, folder: Path) -> None:
         """Write a checkpoint, from wherever the weights are."""
         self._learner.save(folder)
+
+    def begin_save(self, folder: Path) -> None:
+        """Begin to write one, from wherever the weights are; they may move meanwhile."""
+        self._learner.begin_save(folder)
+
+    def finish_save(self, timeout_s: float | None = None) -> None:
+        """Wait until it is written."""
+        self._learner.finish_save(timeout_s)
+
+    def checkpoint_bytes(self) -> CheckpointBytes:
+        """What a checkpoint takes on the disk."""
+        return self._learner.checkpoint_bytes()
 
     def load(self, folder: Path) -> None:
         """Restore a checkpoint, to wherever the weights are."""

@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from easyvideor1.train.mixing import OfflineGate
     from easyvideor1.train.offline import OfflineReader
 
+SAVED_WEIGHTS = "weights"
+"""In a learner's part of a checkpoint: the folder of the weights alone."""
+SAVED_TRAINING = "training"
+"""In the same: the folder of everything else that a run needs to go on from there."""
+SAVED_PROGRESS = "progress.json"
+"""In the latter: the last file to be written."""
+
 Objective = Literal["policy", "sft"]
 """What an update optimises: the policy objective of the algorithm, or imitation."""
 
@@ -83,6 +90,23 @@ class Position:
         if self.step == 0 and self.warm_start_step > 0:
             return f"warm_start_{self.warm_start_step:06d}"
         return f"step_{self.step:06d}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckpointBytes:
+    """What lies on the disk, in bytes."""
+
+    weights: int
+    """The learner's weights."""
+    training: int
+    """Optimizer and what else is needed to go on."""
+    export: int
+    """A Hugging Face model folder."""
+
+    @property
+    def full(self) -> int:
+        """A checkpoint that a run can go on from."""
+        return self.weights + self.training
 
 
 class Data(Protocol):
@@ -184,8 +208,24 @@ class Learner(Protocol):
         """Hand the current weights to `sampler`."""
         ...
 
+    def checkpoint_bytes(self) -> CheckpointBytes:
+        """What a checkpoint and an export take on the disk."""
+        ...
+
     def save(self, folder: Path) -> None:
-        """Write weights, optimizer, schedule and random state into `folder`."""
+        """Write weights, optimizer, schedule and random state into `folder`.
+
+        The weights into `SAVED_WEIGHTS` and the rest into `SAVED_TRAINING`, there `SAVED_PROGRESS`
+        last of all.
+        """
+        ...
+
+    def begin_save(self, folder: Path) -> None:
+        """Begin to write what `save` would, as it is now; updates may follow at once."""
+        ...
+
+    def finish_save(self, timeout_s: float | None = None) -> None:
+        """Wait until what was begun is written; raises what went wrong with it."""
         ...
 
     def load(self, folder: Path) -> None:
@@ -205,7 +245,22 @@ class Checkpoints(Protocol):
         ...
 
     def save(self, position: Position) -> None:
-        """Seal a checkpoint of the current state."""
+        """Take a checkpoint of the current state.
+
+        Sealed when this returns, or else, with `learner.async_save`, as soon as it is written.
+        """
+        ...
+
+    def wait(self) -> None:
+        """Return once every checkpoint taken is sealed."""
+        ...
+
+    def close(self) -> None:
+        """At the end of a run, however it ended: let go of what is still being written."""
+        ...
+
+    def metrics(self) -> dict[str, float]:
+        """Seconds and size of the checkpoints sealed since the last call; empty for none."""
         ...
 
 

@@ -24,10 +24,10 @@ from easyvideor1.train.activation_memory import ActivationMeter, peak_bytes, res
 from easyvideor1.train.algorithm_config import AlgorithmConfig, KlPlace
 from easyvideor1.train.balance import CostModel
 from easyvideor1.train.collectives import max_over_ranks, sum_over_ranks
-from easyvideor1.train.config import LearnerConfig, OptimizerConfig
+from easyvideor1.train.config import LearnerConfig, OptimizerConfig, RolloutConfig
 from easyvideor1.train.failures import at_samples
 from easyvideor1.train.freezing import frozen_prefixes
-from easyvideor1.train.interfaces import Objective, TrainExample
+from easyvideor1.train.interfaces import CheckpointBytes, Objective, TrainExample
 from easyvideor1.train.kernels import kernels_of, refuse_slow, told
 from easyvideor1.train.loss_scale import parts_of, scale_of
 from easyvideor1.train.metrics import Stopwatch
@@ -101,6 +101,7 @@ class RankLearner:
         if algorithm.kl.place is not KlPlace.none:
             self.reference = self._load_reference(dtype, trust_remote_code=trust_remote_code)
         self._has_learned = False
+        self._writer = checkpoint.RankWriter()
         self.begin(config.optimizer, total_updates=None)
 
     def _policy(self, language_model: PreTrainedModel, *, entropy_gradient: bool) -> PolicyModel:
@@ -191,7 +192,9 @@ class RankLearner:
 
         Raises:
             ValueError: if no rank is given an example, or all weights are 0.
+            UserError: if a checkpoint that `begin_save` began could not be written.
         """
+        self._writer.check()
         if not self._sum(torch.tensor(len(examples))).item():
             raise ValueError("nothing to train on: no rank was given an example")
         reset_peak(self.device)
@@ -286,9 +289,35 @@ class RankLearner:
 
     def save(self, folder: Path) -> None:
         """Write weights, optimizer, schedule and random states into `folder`."""
+        self._writer.save(folder, self._snapshot())
+
+    def begin_save(self, folder: Path) -> None:
+        """Begin to write what `save` would; updates may follow at once.
+
+        Takes as much host memory as this rank's share of weights and optimizer until it is written.
+        """
+        self._writer.begin(folder, self._snapshot())
+
+    def finish_save(self) -> None:
+        """Wait until what `begin_save` began is written."""
+        self._writer.finish()
+
+    def _snapshot(self) -> checkpoint.Snapshot:
         progress = {"num_updates": self.num_updates, "num_skipped": self.num_skipped}
-        checkpoint.save_rank(
-            folder, self.model, self.optimizer, progress, reference=self._own_reference
+        return checkpoint.Snapshot.of(
+            self.model, self.optimizer, progress, reference=self._own_reference
+        )
+
+    def checkpoint_bytes(self) -> CheckpointBytes:
+        """What a checkpoint and an export take on the disk, over all ranks."""
+        reference = self._own_reference
+        frozen = {} if reference is None else reference.state_dict()
+        num_exported = sum(parameter.numel() for parameter in self.model.parameters())
+        return CheckpointBytes(
+            weights=checkpoint.stored_bytes(self.model.state_dict().values(), self.world_size),
+            training=checkpoint.optimizer_bytes(self.model, self.world_size)
+            + checkpoint.stored_bytes(frozen.values(), self.world_size),
+            export=num_exported * export.stored_dtype(self.family.config).itemsize,
         )
 
     def load(self, folder: Path) -> None:
@@ -307,15 +336,27 @@ class RankLearner:
             return None
         return self.reference.model
 
-    def export(self, folder: Path) -> None:
-        """Write a Hugging Face folder that transformers and vLLM load."""
+    def export(self, folder: Path, rollout: RolloutConfig | None = None) -> None:
+        """Write a Hugging Face folder that transformers and vLLM load.
+
+        Args:
+            folder: an older one is replaced.
+            rollout: how answers were sampled, which its generation config recommends; None for the
+                policy as it is at the learner's temperature.
+        """
         weights: dict[str, Tensor] = {}
         for name, value in self.gather_weights():
             if self.rank == 0:
                 weights[name] = value.cpu()
         if self.rank == 0:
-            stored_dtype = self.family.config.dtype or torch.float32
-            export.write_folder(folder, self.model.hf, weights, self.family.processor, stored_dtype)
+            sampling = export.sampling_settings(
+                rollout or RolloutConfig(temperature=self.temperature),
+                self.family.forbidden_token_ids,
+            )
+            dtype = export.stored_dtype(self.family.config)
+            export.write_folder(
+                folder, self.model.hf, weights, self.family.processor, dtype, sampling
+            )
         checkpoint.wait_for_all()
 
     def _step(

@@ -66,6 +66,7 @@ def train(config: TrainConfig, runtime: Runtime) -> float | None:
             | learned
             | data.metrics()
             | sampler.metrics()
+            | runtime.checkpoints.metrics()
             | clock.seconds(),
             step=position.step,
         )

@@ -11,7 +11,7 @@ from easyvideor1.train.balance import CostModel, Division, divide
 from easyvideor1.train.config import TrainConfig
 from easyvideor1.train.direct_transfer import DirectSender, DirectSetup
 from easyvideor1.train.failures import on_rank
-from easyvideor1.train.interfaces import Objective, Sampler, TrainExample
+from easyvideor1.train.interfaces import CheckpointBytes, Objective, Sampler, TrainExample
 from easyvideor1.train.memory import used_bytes
 from easyvideor1.train.metrics import CacheMetrics
 from easyvideor1.train.network import free_port, interface_of
@@ -169,13 +169,25 @@ class RankActor:
         """Write this rank's part of a checkpoint."""
         self._learner.save(folder)
 
+    def begin_save(self, folder: Path) -> None:
+        """Begin to write it while training goes on."""
+        self._learner.begin_save(folder)
+
+    def finish_save(self) -> None:
+        """Wait until it is written."""
+        self._learner.finish_save()
+
+    def checkpoint_bytes(self) -> CheckpointBytes:
+        """What the parts of all ranks take on the disk."""
+        return self._learner.checkpoint_bytes()
+
     def load(self, folder: Path) -> None:
         """Restore this rank's part of a checkpoint."""
         self._learner.load(folder)
 
     def export(self, folder: Path) -> None:
         """Write the whole model as a Hugging Face folder."""
-        self._learner.export(folder)
+        self._learner.export(folder, self._config.rollout)
 
 
 class RayLearner:
@@ -265,6 +277,19 @@ class RayLearner:
     def save(self, folder: Path) -> None:
         """Every rank writes its part."""
         self._ranks.all("save", folder, timeout_s=self._timeout_s)
+
+    def begin_save(self, folder: Path) -> None:
+        """Every rank begins to write its part."""
+        self._ranks.all("begin_save", folder, timeout_s=self._timeout_s)
+
+    def finish_save(self, timeout_s: float | None = None) -> None:
+        """Wait for every rank."""
+        self._ranks.all("finish_save", timeout_s=timeout_s or self._timeout_s)
+
+    def checkpoint_bytes(self) -> CheckpointBytes:
+        """What a checkpoint takes on the disk, as rank 0 computes it for all."""
+        (sizes,) = self._ranks.each("checkpoint_bytes", [(0, ())], timeout_s=self._timeout_s)
+        return sizes
 
     def load(self, folder: Path) -> None:
         """Every rank restores its part."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from easyvideor1.schema.records import Sample
 from easyvideor1.train.advantages import AdvantageEstimator
+from easyvideor1.train.checkpointer import Checkpointer
 from easyvideor1.train.config import MixingMode, TrainConfig
 from easyvideor1.train.hand_over import HandOver
 from easyvideor1.train.inputs import Inputs
@@ -19,7 +20,7 @@ from easyvideor1.train.processes import Processes, open_processes
 from easyvideor1.train.publishing import weight_transfer
 from easyvideor1.train.ray_learner import RayLearner
 from easyvideor1.train.rollout import RaySampler
-from easyvideor1.train.run_folder import Checkpoint, Checkpointer, RunFolder
+from easyvideor1.train.run_folder import Checkpoint, RunFolder
 from easyvideor1.train.scorer import score_completions
 from easyvideor1.train.tracking import RunTracker, open_tracker
 
@@ -47,11 +48,14 @@ def open_runtime(
         from easyvideor1.preprocess.families import family_of
 
         family = family_of(config.model)
-        with open_tracker(config, folder, start.position if start else None) as tracker:
+        with open_tracker(config, folder, start) as tracker:
             inputs = Inputs(config, family)
             runtime = assemble(config, folder, start, processes, tracker, inputs, train, validation)
             processes.await_start()
-            yield runtime
+            try:
+                yield runtime
+            finally:
+                runtime.checkpoints.close()
 
 
 def assemble(
@@ -101,6 +105,7 @@ def assemble(
             learner=learner,
             stateful=stateful,
             on_sealed=lambda path: tracker.note("checkpoint", str(path)),
+            tracking=tracker.identity,
         ),
         tracker=tracker,
         gate=gate,

@@ -13,19 +13,22 @@ torch: `evr-train` decides here what to do before anything heavy loads.
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from easyvideor1.schema.codec import to_plain
 from easyvideor1.schema.errors import UserError
-from easyvideor1.schema.files import new_folder, write_json
+from easyvideor1.schema.files import DraftFolder, write_json
 from easyvideor1.train.config import TrainConfig
-from easyvideor1.train.interfaces import Learner, Position
+from easyvideor1.train.interfaces import SAVED_TRAINING, Position
 
-FORMAT = 3
+FORMAT = 4
 """Of `state.json`."""
+
+TRACKING = "tracking"
+"""Among the parts of a checkpoint: where the history of its run is."""
 
 FREE_TO_CHANGE = (
     "run_name",
@@ -37,6 +40,7 @@ FREE_TO_CHANGE = (
     "train.export_checkpoints",
     "tracking",
     "ray",
+    "rollout.engines",
     "rollout.start_timeout_s",
     "rollout.timeout_s",
     "rollout.colocated",
@@ -44,6 +48,9 @@ FREE_TO_CHANGE = (
     "rollout.publish_bucket_mb",
     "learner.keep_last",
     "learner.keep_best",
+    "learner.async_save",
+    "learner.ranks",
+    "learner.shard_size",
     "learner.threads",
     "learner.timeout_s",
     "learner.shard_size",
@@ -53,6 +60,7 @@ FREE_TO_CHANGE = (
     "decode.deadline_s",
     "decode.retry_quarantined",
     "data.max_refused_share",
+    "export",
 )
 """Settings, or groups of them, that a continued run may change: how long, how often and where."""
 
@@ -70,6 +78,11 @@ class Checkpoint:
     def learner(self) -> Path:
         """What the learner saved."""
         return self.folder / "learner"
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a run can go on from it; else it holds weights alone."""
+        return (self.learner / SAVED_TRAINING).is_dir()
 
 
 class RunFolder:
@@ -101,6 +114,10 @@ class RunFolder:
         found = [read_checkpoint(state.parent) for state in self._states()]
         return sorted(found, key=lambda c: (c.position.step, c.position.warm_start_step))
 
+    def owns(self, checkpoint: Checkpoint) -> bool:
+        """Whether a checkpoint is this run's own, and not that of a run it branches off from."""
+        return checkpoint.folder.parent.parent.resolve() == self.path.resolve()
+
     def starting_point(self, config: TrainConfig) -> Checkpoint | None:
         """The checkpoint to continue from, by `train.resume`; None to start anew.
 
@@ -108,7 +125,7 @@ class RunFolder:
             UserError: if that checkpoint belongs to another config or lies beyond the steps asked
                 for, or if the folder already holds a run that `train.resume` would overwrite.
         """
-        own, resume = self.checkpoints(), config.train.resume
+        own, resume = [c for c in self.checkpoints() if c.is_full], config.train.resume
         if resume == "never":
             if own:
                 raise UserError(
@@ -143,22 +160,30 @@ class RunFolder:
     def begin(self, config: TrainConfig) -> None:
         """Make the folder, keep the config, and remove what a killed run left half-written."""
         (self.path / "checkpoints").mkdir(parents=True, exist_ok=True)
-        for draft in (self.path / "checkpoints").glob(".*"):
-            shutil.rmtree(draft)
+        for pattern in (".*", f"*/learner/.{SAVED_TRAINING}"):
+            for left in (self.path / "checkpoints").glob(pattern):
+                shutil.rmtree(left)
         write_json(self.path / "config.json", to_plain(config))
 
-    def seal(
-        self, position: Position, state: Mapping[str, Any], fill: Callable[[Path], None]
-    ) -> Path:
-        """Write a checkpoint: `fill` puts the learner's part into the folder it is given."""
-        folder = self.path / "checkpoints" / position.name
-        with new_folder(folder) as draft:
-            fill(draft)
-            write_json(
-                draft / "state.json",
-                {"format": FORMAT, "position": asdict(position), "parts": dict(state)},
-            )
-        return folder
+    def draft(self, position: Position, state: Mapping[str, Any]) -> DraftFolder:
+        """A checkpoint to be filled with the learner's part and sealed.
+
+        Args:
+            position: it is taken at.
+            state: by part of the run, what its `state()` says, JSON-serialisable.
+
+        Raises:
+            UserError: if there is one of that name, which would stay in its place.
+        """
+        target = self.path / "checkpoints" / position.name
+        if target.exists():
+            raise UserError(f"{target} is there already; remove it or set another run_name")
+        draft = DraftFolder(target)
+        write_json(
+            draft.path / "state.json",
+            {"format": FORMAT, "position": asdict(position), "parts": dict(state)},
+        )
+        return draft
 
     def finish(self, validation: float | None) -> None:
         """Record that the run has reached its goal, with the accuracy of its last weights."""
@@ -179,7 +204,8 @@ class RunFolder:
         path = Path(resume).expanduser().resolve()
         if (path / "state.json").is_file():
             chosen = read_checkpoint(path)
-        elif others := RunFolder(path).checkpoints():
+            _refuse_weights_alone(chosen)
+        elif others := [c for c in RunFolder(path).checkpoints() if c.is_full]:
             chosen = others[-1]
         else:
             raise UserError(
@@ -196,17 +222,23 @@ class RunFolder:
             )
         return chosen
 
-    def _refuse_other_config(self, config: TrainConfig, position: Position) -> None:
-        """Compare with the config that the run of this folder was started with."""
+    def stored_config(self) -> dict[str, Any]:
+        """The config that the run was started with, as `to_plain` wrote it.
+
+        Raises:
+            UserError: if it is not there.
+        """
         path = self.path / "config.json"
         if not path.is_file():
-            raise UserError(
-                f"{path} is missing; a checkpoint is continued from inside its run's folder"
-            )
+            raise UserError(f"{path} is missing; a checkpoint is read from inside its run's folder")
+        return json.loads(path.read_text())
+
+    def _refuse_other_config(self, config: TrainConfig, position: Position) -> None:
+        """Compare with the config that the run of this folder was started with."""
         free = [*FREE_TO_CHANGE, *(["train.warm_start.steps"] if position.step == 0 else [])]
         # A setting that is younger than the run had its default then.
         defaults = flatten(to_plain(TrainConfig()))
-        stored = defaults | flatten(json.loads(path.read_text()))
+        stored = defaults | flatten(self.stored_config())
         wanted = flatten(to_plain(config))
         differing = sorted(
             name
@@ -223,73 +255,6 @@ class RunFolder:
                 f"{self.path} belongs to a run with another config; differing: {shown}. Set "
                 "another run_name, or the same values"
             )
-
-
-class Checkpointer:
-    """`interfaces.Checkpoints` on a run's folder."""
-
-    def __init__(
-        self,
-        config: TrainConfig,
-        folder: RunFolder,
-        start: Checkpoint | None,
-        *,
-        learner: Learner,
-        stateful: Mapping[str, Any],
-        on_sealed: Callable[[Path], None],
-    ):
-        """Bind the parts of a run that have a state.
-
-        Args:
-            config: of the run.
-            folder: of the run.
-            start: where to continue from; None to start anew.
-            learner: saves itself, and its export where the config wants one per checkpoint.
-            stateful: by name, objects with `state()` and `load_state()`, e.g. the data.
-            on_sealed: told where each checkpoint lies.
-        """
-        self._config = config
-        self._folder = folder
-        self._start = start
-        self._learner = learner
-        self._stateful = stateful
-        self._on_sealed = on_sealed
-
-    def restore(self) -> Position:
-        """Load the position to continue from; the start when there is none."""
-        position = self._start.position if self._start else Position()
-        in_warm_start = position.step == 0 and self._config.train.warm_start.steps > 0
-        self._learner.begin("sft" if in_warm_start else "policy")
-        if self._start is not None:
-            self._learner.load(self._start.learner)
-            for name, part in self._stateful.items():
-                part.load_state(self._start.state[name])
-        return position
-
-    def save(self, position: Position) -> None:
-        """Seal a checkpoint, then remove those that are neither new nor good enough to keep."""
-        state = {name: part.state() for name, part in self._stateful.items()}
-        self._on_sealed(self._folder.seal(position, state, self._fill))
-        keep = self._config.learner
-        for old in to_remove(self._folder.checkpoints(), keep.keep_last, keep.keep_best):
-            # Out of sight first: a killed removal must not leave what looks like a checkpoint.
-            shutil.rmtree(old.folder.rename(old.folder.with_name(f".{old.folder.name}")))
-
-    def _fill(self, folder: Path) -> None:
-        self._learner.save(folder / "learner")
-        if self._config.train.export_checkpoints:
-            self._learner.export(folder / "export")
-
-
-def to_remove(checkpoints: list[Checkpoint], keep_last: int, keep_best: int) -> list[Checkpoint]:
-    """Which of `checkpoints` (oldest first) to remove. The end of a warm start is always kept."""
-    rated = [c for c in checkpoints if c.position.validation is not None]
-    best = sorted(rated, key=lambda c: c.position.validation or 0.0, reverse=True)[:keep_best]
-    kept = {c.folder for c in [*checkpoints[-keep_last:], *best]}
-    warm = [c for c in checkpoints if c.position.step == 0]
-    if warm:
-        kept.add(warm[-1].folder)
-    return [c for c in checkpoints if c.folder not in kept]
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
@@ -319,6 +284,16 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[f"{prefix}{name}"] = value
     return flat
+
+
+def _refuse_weights_alone(checkpoint: Checkpoint) -> None:
+    if not checkpoint.is_full:
+        raise UserError(
+            f"{checkpoint.folder} was kept for its weights alone (learner.keep_best), and a run "
+            "cannot go on from it; to start another run from these weights, export them with "
+            f"evr-train job=export export.checkpoint={checkpoint.folder}, and give that folder as "
+            "model.path"
+        )
 
 
 def _refuse_beyond(config: TrainConfig, checkpoint: Checkpoint) -> None:

@@ -10,7 +10,6 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -22,10 +21,11 @@ from easyvideor1.schema.conf import outputs_dir
 from easyvideor1.schema.records import Group
 from easyvideor1.train.config import TrainConfig
 from easyvideor1.train.interfaces import Position
-from easyvideor1.train.run_folder import RunFolder, flatten
+from easyvideor1.train.run_folder import TRACKING, Checkpoint, RunFolder, flatten
 
 WARM_START = "warm_start/"
 NUM_PARAM_CHARACTERS = 500  # MLflow refuses parameters over 6000; nobody reads them either
+MLFLOW_RUN_ID = "mlflow_run_id"
 NUM_BATCH = 100  # parameters MLflow takes at once
 
 
@@ -44,8 +44,17 @@ class Sink(Protocol):
 class RunTracker(AbstractContextManager["RunTracker"]):
     """`interfaces.Tracker` over several sinks; closes them with how the run ended."""
 
-    def __init__(self, sinks: Sequence[Sink], *, samples_every: int, samples_groups: int):
+    def __init__(
+        self,
+        sinks: Sequence[Sink],
+        *,
+        samples_every: int,
+        samples_groups: int,
+        identity: Mapping[str, str],
+    ):
         self._sinks = sinks
+        self.identity = dict(identity)
+        """Where the history is, for a continued run to go on in it; `mlflow_run_id` if any."""
         self._samples_every = samples_every
         self._samples_groups = samples_groups
 
@@ -81,16 +90,24 @@ class RunTracker(AbstractContextManager["RunTracker"]):
             sink.close(status)
 
 
-def open_tracker(config: TrainConfig, folder: RunFolder, position: Position | None) -> RunTracker:
-    """The tracker of a run that starts anew (None) or continues at `position`."""
+def open_tracker(config: TrainConfig, folder: RunFolder, start: Checkpoint | None) -> RunTracker:
+    """The tracker of a run that starts anew (None) or continues.
+
+    A checkpoint of this run says where its history is; a branch off another run has its own.
+    """
+    position = start.position if start else Position()
     sinks: list[Sink] = [
-        ConsoleSink(config.train.steps, config.train.warm_start.steps, position or Position()),
+        ConsoleSink(config.train.steps, config.train.warm_start.steps, position),
         JsonlSink(folder),
     ]
+    identity = start.state.get(TRACKING, {}) if start and folder.owns(start) else {}
     if config.tracking.mlflow:
-        sinks.append(MlflowSink(config, folder, resumed=position is not None))
+        mlflow = MlflowSink(config, folder, run_id=identity.get(MLFLOW_RUN_ID))
+        identity = {MLFLOW_RUN_ID: mlflow.run_id}
+        sinks.append(mlflow)
     return RunTracker(
         sinks,
+        identity=identity,
         samples_every=config.tracking.samples_every,
         samples_groups=config.tracking.samples_groups,
     )
@@ -195,49 +212,45 @@ class JsonlSink:
 
 
 class MlflowSink:
-    """One MLflow run per run folder; its id is kept there, for a continued run to go on in it."""
+    """One MLflow run per run folder; checkpoints hold its id for a continued run."""
 
-    def __init__(self, config: TrainConfig, folder: RunFolder, *, resumed: bool):
+    def __init__(self, config: TrainConfig, folder: RunFolder, *, run_id: str | None):
         from mlflow.tracking import MlflowClient
 
         self._client = MlflowClient(store_uri(config))
-        known = self._resume(folder) if resumed else None
-        self._run_id: str = known or self._create(config, folder)
+        is_reopened = run_id is not None and self._reopen(run_id)
+        self.run_id = run_id if run_id and is_reopened else self._create(config, folder)
 
     def log(self, metrics: Mapping[str, float], *, step: int) -> None:
         from mlflow.entities import Metric
 
         now = time.time_ns() // 1_000_000
         points = [Metric(name, value, now, step) for name, value in metrics.items()]
-        self._client.log_batch(self._run_id, metrics=points)
+        self._client.log_batch(self.run_id, metrics=points)
 
     def log_rows(self, rows: Sequence[Mapping[str, Any]], *, step: int) -> None:
         if not rows:
             return
         names = dict.fromkeys(name for row in rows for name in row)
         table = {name: [row.get(name) for row in rows] for name in names}
-        self._client.log_table(self._run_id, table, f"samples/step_{step:06d}.json")
+        self._client.log_table(self.run_id, table, f"samples/step_{step:06d}.json")
 
     def note(self, name: str, value: str) -> None:
-        self._client.set_tag(self._run_id, name, value)
+        self._client.set_tag(self.run_id, name, value)
 
     def close(self, status: str) -> None:
-        self._client.set_terminated(self._run_id, status)
+        self._client.set_terminated(self.run_id, status)
 
-    def _resume(self, folder: RunFolder) -> str | None:
-        """Reopen the run the folder names; None if this store does not hold it."""
+    def _reopen(self, run_id: str) -> bool:
+        """Go on in a run; False if this store does not hold it."""
         from mlflow.exceptions import MlflowException
 
-        path = _id_file(folder)
-        if not path.is_file():
-            return None
-        run_id = path.read_text().strip()
         try:
             self._client.update_run(run_id, status="RUNNING")
         except MlflowException:
             tqdm.write(f"MLflow run {run_id} is not in this store; its history starts anew here")
-            return None
-        return run_id
+            return False
+        return True
 
     def _create(self, config: TrainConfig, folder: RunFolder) -> str:
         from mlflow.entities import Param
@@ -253,7 +266,6 @@ class MlflowSink:
         ]
         for start in range(0, len(params), NUM_BATCH):
             self._client.log_batch(run.info.run_id, params=params[start : start + NUM_BATCH])
-        _id_file(folder).write_text(run.info.run_id + "\n")
         return run.info.run_id
 
     def _experiment(self, name: str) -> str:
@@ -271,7 +283,3 @@ def store_uri(config: TrainConfig) -> str:
     path = outputs_dir() / "mlflow.db"
     path.parent.mkdir(parents=True, exist_ok=True)
     return f"sqlite:///{path}"
-
-
-def _id_file(folder: RunFolder) -> Path:
-    return folder.path / "mlflow_run_id"

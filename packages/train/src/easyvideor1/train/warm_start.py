@@ -29,7 +29,13 @@ def warm_start(config: TrainConfig, runtime: Runtime, position: Position) -> Pos
         if done % config.train.save_every == 0 or done == section.steps:
             with clock("save"):
                 runtime.checkpoints.save(position)
-        metrics = learned | data.metrics() | reader.metrics() | clock.seconds()
+        metrics = (
+            learned
+            | data.metrics()
+            | reader.metrics()
+            | runtime.checkpoints.metrics()
+            | clock.seconds()
+        )
         runtime.tracker.log({f"warm_start/{k}": v for k, v in metrics.items()}, step=done)
     runtime.learner.begin("policy")
     return position
