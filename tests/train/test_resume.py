@@ -1,12 +1,21 @@
 """A run that is stopped and started again does what an uninterrupted one does."""
 
 import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+import torch
 
 from easyvideor1.train.algorithm_config import AdvantageConfig, AdvantageName, AlgorithmConfig
 from easyvideor1.train.config import MixingConfig, MixingMode, WarmStartConfig
 from easyvideor1.train.loop import train
+from easyvideor1.train.run_folder import Checkpoint, RunFolder
+from tests.train import replayed_run
+from tests.train.policy_cases import make_learner
+from tests.train.rank_cases import same_state
 
 
 def config_of(table, path, steps=6):
@@ -28,7 +37,7 @@ def start(table, samples, path, steps=6):
 
 def end_state(run):
     return json.loads((run.sealed[-1] / "state.json").read_text()) | {
-        "table": json.loads((run.sealed[-1] / "learner" / "table.json").read_text())
+        "table": json.loads((run.sealed[-1] / "learner" / "weights" / "table.json").read_text())
     }
 
 
@@ -65,3 +74,46 @@ def test_a_finished_run_goes_on_when_asked_for_more_steps(table, samples, tmp_pa
 
     assert list(longer.tracker.of("reward/mean")) == [3, 4, 5, 6]
     assert end_state(longer)["table"] == end_state(straight)["table"]
+
+
+# On a real learner, with answers from a file and offline ones among them
+
+
+def replay(folder: Path, model_path: Path, answers: Path, *arguments: int) -> int:
+    """The exit status of a run in a process of its own."""
+    paths = [str(path) for path in (folder, model_path, answers)]
+    command = [sys.executable, "-m", "tests.train.replayed_run", *paths, *map(str, arguments)]
+    return subprocess.run(command, timeout=400).returncode
+
+
+def random_state(checkpoint: Checkpoint) -> torch.Tensor:
+    file = checkpoint.learner / "training" / "random_0_of_1.pt"
+    return torch.load(file, weights_only=True)["cpu"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_killed_run_ends_as_an_uninterrupted_one_to_the_last_bit(sharp_model_path, tmp_path):
+    """Six steps, against a kill during the fifth while the fourth may still be written."""
+    answers = tmp_path / "answers.jsonl"
+    replayed_run.write_answers(answers, sharp_model_path)
+    straight, killed = RunFolder(tmp_path / "straight"), RunFolder(tmp_path / "killed")
+    assert replay(straight.path, sharp_model_path, answers, 6) == 0
+    assert replay(killed.path, sharp_model_path, answers, 6, 5) == -signal.SIGKILL
+    assert 3 <= killed.checkpoints()[-1].position.step <= 4
+    assert replay(killed.path, sharp_model_path, answers, 6) == 0
+
+    ends = [folder.checkpoints()[-1] for folder in (straight, killed)]
+    assert [end.position.step for end in ends] == [6, 6]
+    assert ends[0].state == ends[1].state
+    assert torch.equal(*map(random_state, ends))
+    learners = [make_learner(sharp_model_path) for _ in ends]
+    for learner, end in zip(learners, ends, strict=True):
+        learner.load(end.learner)
+    assert same_state(*learners)
+    next_batches = []
+    for end in ends:
+        data = replayed_run.data_of(replayed_run.config_of(end.folder, 6), sharp_model_path)
+        data.load_state(end.state["data"])
+        next_batches.append(data.take(4))
+    assert next_batches[0] == next_batches[1]
