@@ -18,21 +18,21 @@ from tests.train.policy_cases import make_learner
 from tests.train.rank_cases import same_state
 
 
-def config_of(table, path, steps=6):
+def config_of(table, path, steps=6, mode=MixingMode.replace):
     return table.config(
         path,
         steps=steps,
         save_every=2,
         validate_every=100,
         warm_start=WarmStartConfig(steps=4, batch_size=3),
-        mixing=MixingConfig(mode=MixingMode.replace),
+        mixing=MixingConfig(mode=mode),
         # The estimator with something to remember.
         algorithm=AlgorithmConfig(advantage=AdvantageConfig(name=AdvantageName.ema_grpo)),
     )
 
 
-def start(table, samples, path, steps=6):
-    return table.Run(config_of(table, path, steps), samples)
+def start(table, samples, path, steps=6, mode=MixingMode.replace):
+    return table.Run(config_of(table, path, steps, mode), samples)
 
 
 def end_state(run):
@@ -41,12 +41,19 @@ def end_state(run):
     }
 
 
-@pytest.mark.parametrize("updates_before_the_crash", [1, 3, 4, 5, 7, 9])
-def test_a_crash_changes_nothing_but_time(table, samples, tmp_path, updates_before_the_crash):
-    straight = start(table, samples, tmp_path / "straight")
+@pytest.mark.parametrize(
+    ("updates_before_the_crash", "mode"),
+    [
+        *((count, MixingMode.replace) for count in (1, 3, 4, 5, 7, 9)),
+        (7, MixingMode.gated),
+        (7, MixingMode.append),
+    ],
+)
+def test_a_crash_changes_nothing_but_time(table, samples, tmp_path, updates_before_the_crash, mode):
+    straight = start(table, samples, tmp_path / "straight", mode=mode)
     train(straight.config, straight.runtime)
 
-    crashed = start(table, samples, tmp_path / "crashed")
+    crashed = start(table, samples, tmp_path / "crashed", mode=mode)
     update = crashed.policy.update
 
     def update_or_crash(examples, objective="policy", **settings):
@@ -58,7 +65,7 @@ def test_a_crash_changes_nothing_but_time(table, samples, tmp_path, updates_befo
     with pytest.raises(ConnectionError):
         train(crashed.config, crashed.runtime)
 
-    resumed = start(table, samples, tmp_path / "crashed")
+    resumed = start(table, samples, tmp_path / "crashed", mode=mode)
     train(resumed.config, resumed.runtime)
     assert end_state(resumed) == end_state(straight)
 
