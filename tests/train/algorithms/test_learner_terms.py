@@ -143,7 +143,7 @@ def test_the_reference_survives_a_checkpoint(sharp_model_path, tmp_path, warm_st
     assert max(map(abs, learner.divergences(examples)[0])) > 1e-3
     loaded.save(tmp_path / "again")
     for name in ("learner", "again"):
-        stored = FileSystemReader(tmp_path / name).read_metadata().state_dict_metadata
+        stored = FileSystemReader(tmp_path / name / "training").read_metadata().state_dict_metadata
         assert any(key.startswith("reference.") for key in stored) == warm_start
 
 
