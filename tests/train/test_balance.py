@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from easyvideor1.schema.records import Completion, Segment
-from easyvideor1.train.balance import CostModel, Division, divide, group_costs
+from easyvideor1.train.balance import CostModel, Division, divide, divide_steps, group_costs
 from easyvideor1.train.interfaces import Prompt, TrainExample
 
 UNIT = CostModel(flops_per_token=1.0, flops_per_patch=1.0)
@@ -71,6 +71,23 @@ def test_the_costliest_group_goes_first_and_to_the_least_loaded_rank(table):
     # 5 | 4, then 3 to the second, 3 to the first, 3 to the second: 8 and 10.
     assert sorted(division.loads) == [8, 10]
     assert division.makespan_over_mean == pytest.approx(10 / 9)
+
+
+def test_the_steps_of_an_update_do_not_depend_on_the_number_of_ranks(table):
+    """Groups whose answers a division alone would send to different steps."""
+    lengths = ((5, 6), (90, 91), (7, 8), (9, 10))
+    examples = [e for i, of_group in enumerate(lengths) for e in group_of(table, i, [*of_group])]
+    for num_ranks in (1, 2, 4):
+        division = divide_steps(examples, 2, num_ranks, UNIT)
+        for step, expected in enumerate((examples[:4], examples[4:])):
+            found: list[TrainExample] = []
+            for rank in range(num_ranks):
+                share, (cut,) = division.share(rank), division.cuts(rank)
+                found += share[cut:] if step else share[:cut]
+            assert sorted(map(id, found)) == sorted(map(id, expected))
+    assert divide_steps(examples, 3, 1, UNIT).cuts(0) == [2, 5]
+    # Two answers on four ranks in two steps: one works in each, the others wait.
+    assert divide_steps(examples[:2], 2, 4, UNIT).makespan_over_mean == 4.0
 
 
 def test_patches_count_as_well_as_tokens(table):

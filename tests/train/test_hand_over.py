@@ -10,6 +10,7 @@ import torch
 
 from easyvideor1.schema import jsonl
 from easyvideor1.train import cli
+from easyvideor1.train.algorithm_config import AlgorithmConfig, KlConfig, KlPlace
 from easyvideor1.train.config import OptimizerConfig, RolloutConfig
 from easyvideor1.train.hand_over import HandOver
 from easyvideor1.train.interfaces import TrainExample
@@ -98,7 +99,9 @@ def test_taking_turns_trains_as_apart_does(engine, sharp_model_path, table, tmp_
 def test_the_arrows_come_in_order_and_updates_in_a_row_are_one_turn(
     engine, sharp_model_path, table, tmp_path
 ):
-    run = Run(engine, sharp_model_path, table.config(tmp_path, steps=2), colocated=True)
+    algorithm = AlgorithmConfig(kl=KlConfig(place=KlPlace.reward))
+    config = table.config(tmp_path, steps=2)
+    run = Run(engine, sharp_model_path, config, colocated=True, algorithm=algorithm)
     both: list[str] = []
     run.engines.calls = run.ranks.calls = both
     run.learner.publish(run.sampler)
@@ -112,6 +115,9 @@ def test_the_arrows_come_in_order_and_updates_in_a_row_are_one_turn(
             advantages=[1.0] * len(completion.token_ids),
         )
         for completion in groups[0]
+    ]
+    assert [len(d or []) for d in run.learner.divergences(examples)] == [
+        len(e.advantages) for e in examples
     ]
     run.learner.update(examples, "sft")
     run.learner.update(examples, "sft")
@@ -129,6 +135,7 @@ def test_the_arrows_come_in_order_and_updates_in_a_row_are_one_turn(
         "complete",
         "sleep",
         "onload",
+        "divergences",
         "update",
         "offload",
         "wake",

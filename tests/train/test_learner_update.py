@@ -137,11 +137,11 @@ def test_offline_answers_without_log_probs_count_as_just_sampled(learner, family
 
 
 def test_several_updates_per_rollout_keep_the_old_log_probs(sharp_model_path, family):
-    learner = make_learner(sharp_model_path, optimizer=FAST, updates_per_rollout=2)
+    learner = make_learner(sharp_model_path, optimizer=FAST)
     first = sampled(learner, group(family, "video", (6, 6), seed=1, advantage=1.0))
     second = group(family, "video", (6, 6), seed=2, advantage=1.0, source=Source.offline)
     before = torch.tensor(learner.logprobs(second))
-    metrics = learner.update([*first, *second])
+    metrics = learner.update([*first, *second], cuts=[2])
     assert learner.num_updates == 2
 
     one_step = make_learner(sharp_model_path, optimizer=FAST)
@@ -181,8 +181,8 @@ def test_a_batch_of_which_nothing_is_left_is_skipped_and_counted(learner, family
 
 
 def test_fewer_completions_than_updates_skip_the_rest(sharp_model_path, family):
-    learner = make_learner(sharp_model_path, optimizer=FAST, updates_per_rollout=3)
-    metrics = learner.update(group(family, "video", (4,)))
+    learner = make_learner(sharp_model_path, optimizer=FAST)
+    metrics = learner.update(group(family, "video", (4,)), cuts=[0, 0])
     assert learner.num_updates == 1
     assert metrics["learner/skipped_updates"] == 2
     assert metrics["learner/trained_tokens"] == 4

@@ -88,13 +88,13 @@ def test_an_unusable_sample_is_left_out_by_name_and_the_rest_trains(
 
 
 def test_a_batch_that_the_data_refuse_altogether_does_not_end_the_run(sharp_model_path, family):
-    learner = make_learner(sharp_model_path, updates_per_rollout=2)
+    learner = make_learner(sharp_model_path)
     fault = DecodeError("a.mp4", "no video stream")
     learner._screen = Screen(family, FaultyClips(family, {"video": fault}))
-    metrics = learner.update(group(family, "video", (4, 6)))
+    metrics = learner.update(group(family, "video", (4, 6)), cuts=[1])
     assert metrics["learner/refused_completions"] == 2
     assert metrics["learner/skipped_updates"] == 2
-    assert learner.update(group(family, "text", (4, 6)))["learner/skipped_updates"] == 2
+    assert learner.update(group(family, "text", (4, 6)), cuts=[1])["learner/skipped_updates"] == 2
     assert learner.num_updates == 2
 
 
@@ -106,6 +106,8 @@ def test_clips_are_loaded_once_per_prompt_and_only_where_something_is_left(famil
     unreadable = replace(unreadable, completion=replace(unreadable.completion, segments=(segment,)))
     screened = Screen(family, store)([examples[0], unreadable, *examples[1:]])
     assert screened.examples == examples
+    assert screened.cut([2]) == [examples[:1], examples[1:]], "at the place where it was refused"
+    assert screened.cut([0, 4]) == [[], examples, []]
     assert screened.num_refused == 1
     assert store.loads == ["video", "image"]
     about = examples[0].prompt.sample

@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from easyvideor1.train.algorithm_config import Level
+from easyvideor1.train.algorithm_config import (
+    AlgorithmConfig,
+    KlConfig,
+    KlEstimator,
+    KlPlace,
+    Level,
+)
 from easyvideor1.train.interfaces import TrainExample
 from tests.train.algorithms.algorithm_cases import (
     ALGORITHMS,
@@ -19,8 +25,12 @@ from tests.train.algorithms.algorithm_cases import (
     learner_of,
     update_gradients,
 )
-from tests.train.algorithms.invariance_ranks import RANK_SHARES, run_algorithms
-from tests.train.policy_cases import largest_difference
+from tests.train.algorithms.invariance_ranks import (
+    RANK_SHARES,
+    after_two_steps,
+    run_algorithms,
+)
+from tests.train.policy_cases import largest_difference, make_learner
 from tests.train.rank_cases import run_ranks
 
 WHOLE = 100_000
@@ -98,17 +108,54 @@ def cut_after(monkeypatch: pytest.MonkeyPatch, size: int) -> list[int]:
     return counts
 
 
-def test_the_gradient_does_not_depend_on_the_number_of_ranks(
-    sharp_model_path, examples, whole, tmp_path
-):
-    torch.save(examples, tmp_path / "examples.pt")
-    run_ranks(run_algorithms, sharp_model_path, tmp_path, num_ranks=2)
+@pytest.fixture(scope="module")
+def two_ranks(
+    sharp_model_path: Path,
+    examples: dict[str, list[TrainExample]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """Where two ranks wrote what they found."""
+    folder = tmp_path_factory.mktemp("two_ranks")
+    torch.save(examples, folder / "examples.pt")
+    run_ranks(run_algorithms, sharp_model_path, folder, num_ranks=2)
+    return folder
+
+
+def test_the_gradient_does_not_depend_on_the_number_of_ranks(examples, whole, two_ranks):
     for rank in range(2):
-        found = torch.load(tmp_path / f"rank{rank}.pt")
+        found = torch.load(two_ranks / f"rank{rank}.pt")
         assert found.keys() == whole.keys()
         for name, (gradients, metrics) in found.items():
             assert largest_difference(gradients, whole[name][0]) < 1e-5, name
             assert metrics == pytest.approx(whole[name][1], rel=1e-5, abs=1e-6), name
-        everything = sorted(i for share in RANK_SHARES for i in share)
-        assert all(len(of_name) == len(everything) for of_name in examples.values())
-        assert everything == list(range(len(everything)))
+    everything = sorted(i for share in RANK_SHARES for i in share)
+    assert all(len(of_name) == len(everything) for of_name in examples.values())
+    assert everything == list(range(len(everything)))
+
+
+def test_an_update_of_two_steps_does_not_depend_on_the_number_of_ranks(
+    sharp_model_path, examples, two_ranks
+):
+    plain = examples[next(iter(ALGORITHMS))]
+    alone = after_two_steps(sharp_model_path, plain, None)
+    initial = dict(make_learner(sharp_model_path).gather_weights())
+    moved = max(float((alone[name] - initial[name]).abs().max()) for name in alone)
+    assert moved > 1e-2
+    for rank in range(2):
+        together = torch.load(two_ranks / f"steps{rank}.pt")
+        assert largest_difference(together, alone) < 1e-5
+
+
+def test_divergences_do_not_depend_on_the_ranks_nor_on_a_restart(
+    sharp_model_path, examples, two_ranks
+):
+    plain = examples[next(iter(ALGORITHMS))]
+    ours, idle = (torch.load(two_ranks / f"divergences{rank}.pt") for rank in range(2))
+    assert all(values == [] for values in idle.values())
+    for estimator in (KlEstimator.k1, KlEstimator.full):
+        kl = KlConfig(place=KlPlace.reward, estimator=estimator)
+        alone = learner_of(sharp_model_path, AlgorithmConfig(kl=kl)).divergences(plain)
+        assert max(map(abs, alone[1])) > 1e-3
+        for name in (estimator.value, f"{estimator.value}, restored"):
+            for values, expected in zip(ours[name], alone, strict=True):
+                assert values == pytest.approx(expected, abs=1e-5), name

@@ -157,7 +157,7 @@ def test_completions_that_an_update_would_refuse_have_no_divergence(sharp_model_
     learner = k1_of(sharp_model_path)
     learner.update(good, "sft")
     ours = learner.divergences([bad, *good])
-    assert ours[0] == [0.0, 0.0]
+    assert ours[0] is None
     assert ours[1] == learner.divergences(good)[0]
 
 
@@ -192,9 +192,11 @@ def test_penalties_are_the_divergences_times_the_coefficient_of_this_step(sharp_
     assert penalty.loss_coefficient == 0
     told = penalty.of_tokens([experience_of(examples)], OneRank(learner))  # type: ignore[arg-type]
     for values, divergence in zip(told, divergences, strict=True):
+        assert divergence is not None
         assert values == pytest.approx([-0.5 * d for d in divergence])
-    mean = sum(map(sum, divergences)) / 14
+    mean = -sum(map(sum, told)) / 0.5 / 14
     assert penalty.metrics() == {"kl/mean": pytest.approx(mean), "kl/coefficient": 0.5}
+    assert penalty.metrics() == {}, "a step without a divergence tells none"
     # Far above or below its target it moves by a fifth of 2 / 10, from the next step on.
     factor = 1.04 if mean > 0 else 0.96
     assert penalty.state() == {"coefficient": pytest.approx(0.5 * factor)}
@@ -226,7 +228,7 @@ def test_on_policy_the_ratio_is_exactly_one_whatever_the_engine_says(sharp_model
     assert metrics["learner/mismatch_max"] == pytest.approx(0.2, abs=1e-4)
     assert metrics["learner/mismatch_kl"] == pytest.approx(0.2214028 - 0.2, rel=1e-2)
     assert "seconds/old_logprobs" not in metrics
-    twice = make_learner(sharp_model_path, optimizer=FAST, updates_per_rollout=2).update(examples)
+    twice = make_learner(sharp_model_path, optimizer=FAST).update(examples, cuts=[1])
     assert twice["seconds/old_logprobs"] > 0
     assert twice["learner/ratio_mean"] != 1.0
 

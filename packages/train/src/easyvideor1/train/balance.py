@@ -7,6 +7,7 @@ more than what is computed again. Pure functions; called by `ray_learner`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 from easyvideor1.train.interfaces import TrainExample
 from easyvideor1.train.token_tree import by_prompt
@@ -82,6 +83,41 @@ class Division:
         """Load of the busiest rank over the mean load: 1 is perfect, `ranks` is all on one."""
         mean = sum(self.loads) / len(self.loads)
         return max(self.loads) / mean if mean else 1.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepDivisions:
+    """The divisions of all optimizer steps of an update, each over all ranks."""
+
+    steps: list[Division]
+
+    def share(self, rank: int) -> list[TrainExample]:
+        """What a rank computes, step after step."""
+        return [example for step in self.steps for example in step.shares[rank]]
+
+    def cuts(self, rank: int) -> list[int]:
+        """Where in its share the second and every further step begins."""
+        lengths = [len(step.shares[rank]) for step in self.steps]
+        return list(accumulate(lengths[:-1]))
+
+    @property
+    def makespan_over_mean(self) -> float:
+        """As of `Division`, of all steps one after another."""
+        mean = sum(sum(step.loads) / len(step.loads) for step in self.steps)
+        return sum(max(step.loads) for step in self.steps) / mean if mean else 1.0
+
+
+def divide_steps(
+    examples: Sequence[TrainExample], num_steps: int, num_ranks: int, cost_model: CostModel
+) -> StepDivisions:
+    """Cut the examples into nearly equal parts, one per optimizer step; divide each over the ranks.
+
+    In this order, so that every step trains on the same examples whatever the number of ranks.
+    """
+    count = len(examples)
+    bounds = [count * step // num_steps for step in range(num_steps + 1)]
+    parts = [examples[start:stop] for start, stop in pairwise(bounds)]
+    return StepDivisions(steps=[divide(part, num_ranks, cost_model) for part in parts])
 
 
 def divide(examples: Sequence[TrainExample], num_ranks: int, cost_model: CostModel) -> Division:

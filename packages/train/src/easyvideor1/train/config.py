@@ -129,7 +129,8 @@ class LearnerConfig:
     """A value model for advantages per token; not there so far."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     updates_per_rollout: int = 1
-    """Optimizer steps per `update` call: the examples are cut into as many parts."""
+    """Optimizer steps per rollout: its completions are cut into as many parts, then each part is
+    divided over the ranks."""
     micro_batch_tokens: int = 16_384
     """Padded tokens per forward and rank; one longer sequence runs alone."""
     logits_chunk_tokens: int = 1_024

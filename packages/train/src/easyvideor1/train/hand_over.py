@@ -22,7 +22,7 @@ class HandOver:
         self._engines = engines
         self._is_learners_turn = False
 
-    def divergences(self, examples: Sequence[TrainExample]) -> list[list[float]]:
+    def divergences(self, examples: Sequence[TrainExample]) -> list[list[float] | None]:
         """Asked before an update, in the same turn of the learner."""
         self._take_turn()
         return self._learner.divergences(examples)

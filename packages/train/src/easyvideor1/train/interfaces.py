@@ -187,8 +187,11 @@ class Learner(Protocol):
         """Start a phase: a fresh optimizer and schedule for `objective`."""
         ...
 
-    def divergences(self, examples: Sequence[TrainExample]) -> list[list[float]]:
-        """Per example [L] estimates of the KL of the current policy from the reference, in nats."""
+    def divergences(self, examples: Sequence[TrainExample]) -> list[list[float] | None]:
+        """Per example [L] estimates of the KL of the current policy from the reference, in nats.
+
+        None for an example that an update would refuse.
+        """
         ...
 
     def update(

@@ -34,7 +34,8 @@ class KlPenalty:
         """What the reward of each token, of offline completions too, is changed by: -c KL.
 
         Returns:
-            Per completion of all experiences in order [L], 0 on tokens that no policy chose.
+            Per completion of all experiences in order [L], 0 on tokens that no policy chose, and
+            on completions that the learner refuses, which count neither in the mean.
         """
         examples = [
             TrainExample(
@@ -47,9 +48,14 @@ class KlPenalty:
         ]
         divergences = learner.divergences(examples)
         coefficient = self._control.coefficient
-        num_tokens = sum(sum(example.completion.loss_mask) for example in examples)
-        self._follow(sum(map(sum, divergences)) / max(1, num_tokens), len(examples))
-        return [[-coefficient * value for value in values] for values in divergences]
+        known = [(e, d) for e, d in zip(examples, divergences, strict=True) if d is not None]
+        if known:
+            num_tokens = sum(sum(example.completion.loss_mask) for example, _ in known)
+            self._follow(sum(sum(values) for _, values in known) / num_tokens, len(known))
+        return [
+            [-coefficient * value for value in values or [0.0] * len(example.advantages)]
+            for example, values in zip(examples, divergences, strict=True)
+        ]
 
     def after_update(self, learned: Mapping[str, float], num_completions: int) -> None:
         """Let the coefficient follow the divergence that an update found in its loss."""
@@ -57,8 +63,12 @@ class KlPenalty:
             self._follow(learned["learner/reference_kl"], num_completions)
 
     def metrics(self) -> dict[str, float]:
-        """Of this step: the mean divergence per token in nats, and what it was multiplied by."""
-        return self._metrics
+        """The mean divergence per token in nats, and its coefficient, since the last call.
+
+        Nothing where none was computed.
+        """
+        told, self._metrics = self._metrics, {}
+        return told
 
     def state(self) -> dict[str, float]:
         """What a checkpoint keeps."""

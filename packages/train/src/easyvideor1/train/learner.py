@@ -173,19 +173,21 @@ class RankLearner:
         objective: Objective = "policy",
         *,
         kl_coefficient: float = 0.0,
+        cuts: Sequence[int] = (),
     ) -> dict[str, float]:
         """Train on this rank's share of the examples.
 
-        One optimizer step; with `updates_per_rollout` above 1 as many, each on a part of the
-        share. In the first the weights are those that sampled, so the ratio to them is 1 by
-        construction; for the further ones the log-probs before the first are computed first. A
-        step whose gradient is not finite, or of whose completions none can be trained on, is
-        skipped and counted.
+        One optimizer step, and a further one from each of the `cuts` on. In the first the weights
+        are those that sampled, so the ratio to them is 1 by construction; for the further ones the
+        log-probs before the first are computed first. A step whose gradient is not finite, or of
+        whose completions none can be trained on, is skipped and counted.
 
         Args:
-            examples: this rank's share, see `balance.divide`; may be empty.
+            examples: this rank's share of each step, one after another, see `balance.divide_steps`;
+                may be empty.
             objective: the algorithm's, or imitation (`sft`).
             kl_coefficient: of the divergence from the reference, where it is in the loss.
+            cuts: indices of the share where a further step begins; equally many on every rank.
 
         Returns:
             Metrics over all ranks, the same on every rank.
@@ -201,16 +203,14 @@ class RankLearner:
         screened = self._screen(examples)
         tally = Tally(self.device)
         tally.add("refused_completions", torch.tensor(screened.num_refused))
-        num_parts = self.config.updates_per_rollout if objective == "policy" else 1
-        count = len(screened.examples)
-        parts = [screened.examples[_bounds(count, part, num_parts)] for part in range(num_parts)]
+        steps = screened.cut(cuts)
         clock = Stopwatch()
-        if num_parts > 1:
+        if cuts and objective == "policy":
             with clock("old_logprobs"):
-                parts[1:] = [self._with_old_logprobs(p, screened.clips) for p in parts[1:]]
+                steps[1:] = [self._with_old_logprobs(step, screened.clips) for step in steps[1:]]
         grad_norms: list[float] = []
-        for part in parts:
-            norm = self._step(part, screened.clips, objective, tally, kl_coefficient)
+        for step in steps:
+            norm = self._step(step, screened.clips, objective, tally, kl_coefficient)
             if norm is not None:
                 grad_norms.append(norm)
         self._has_learned = True
@@ -225,18 +225,18 @@ class RankLearner:
         """
         return self._per_token(examples, self.clip_store, self._logprobs_of)
 
-    def divergences(self, examples: Sequence[TrainExample]) -> list[list[float]]:
+    def divergences(self, examples: Sequence[TrainExample]) -> list[list[float] | None]:
         """Estimates of the KL of the current policy from the reference, by `algorithm.kl`.
 
         Returns:
-            Per example [L], in nats; 0 on tokens that no policy chose, and on all of a completion
-            that an update would refuse.
+            Per example [L], in nats, 0 on tokens that no policy chose; None for a completion that
+            an update would refuse.
         """
         assert self.reference is not None, "algorithm.kl.place=none keeps no reference"
         screened = self._screen(examples)
         values = self._per_token(screened.examples, screened.clips, self._divergences_of)
         known = dict(zip(screened.indices, values, strict=True))
-        return [known.get(i, [0.0] * len(e.advantages)) for i, e in enumerate(examples)]
+        return [known.get(index) for index in range(len(examples))]
 
     def _logprobs_of(self, batch: Batch) -> Tensor:
         return self.model(batch).logprobs
@@ -463,8 +463,3 @@ class RankLearner:
 
     def _max(self, value: Tensor) -> Tensor:
         return max_over_ranks(value, self.device)
-
-
-def _bounds(count: int, part: int, num_parts: int) -> slice:
-    """Where part number `part` of `num_parts` nearly equal parts lies."""
-    return slice(count * part // num_parts, count * (part + 1) // num_parts)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from easyvideor1.train.actors import Actors, log_to
-from easyvideor1.train.balance import CostModel, Division, divide
+from easyvideor1.train.balance import CostModel, divide, divide_steps
 from easyvideor1.train.config import TrainConfig
 from easyvideor1.train.direct_transfer import DirectSender, DirectSetup
 from easyvideor1.train.failures import on_rank
@@ -98,11 +98,17 @@ class RankActor:
             self._learner.begin(learner.optimizer, train.steps * learner.updates_per_rollout)
 
     def update(
-        self, examples: list[TrainExample], objective: Objective, kl_coefficient: float
+        self,
+        examples: list[TrainExample],
+        objective: Objective,
+        kl_coefficient: float,
+        cuts: list[int],
     ) -> dict[str, float]:
         """This rank's part of an update."""
         with on_rank(self._rank):
-            return self._learner.update(examples, objective, kl_coefficient=kl_coefficient)
+            return self._learner.update(
+                examples, objective, kl_coefficient=kl_coefficient, cuts=cuts
+            )
 
     def cost_model(self) -> CostModel:
         """What an update costs."""
@@ -112,7 +118,7 @@ class RankActor:
         """See `RankLearner.logprobs`; of this rank's share."""
         return self._learner.logprobs(examples)
 
-    def divergences(self, examples: list[TrainExample]) -> list[list[float]]:
+    def divergences(self, examples: list[TrainExample]) -> list[list[float] | None]:
         """See `RankLearner.divergences`; of this rank's share."""
         with on_rank(self._rank):
             return self._learner.divergences(examples)
@@ -197,6 +203,7 @@ class RayLearner:
         self._ranks = ranks
         self._transfer = transfer
         self._timeout_s = config.learner.timeout_s
+        self._updates_per_rollout = config.learner.updates_per_rollout
         self._version = 0
         # Engines that have slept hold nothing.
         self._always_everything = config.rollout.colocated
@@ -217,11 +224,14 @@ class RayLearner:
     ) -> dict[str, float]:
         """One update on all ranks together, divided by what the examples cost.
 
-        Its metrics say as well how even the division is, and how often frames came from the cache.
+        The examples of each of its optimizer steps are the same, however many ranks there are. Its
+        metrics say as well how even the division is, and how often frames came from the cache.
         """
-        division = self._divide(examples)
+        num_steps = self._updates_per_rollout if objective == "policy" else 1
+        division = divide_steps(examples, num_steps, len(self._ranks), self._cost())
         calls = [
-            (rank, (share, objective, kl_coefficient)) for rank, share in enumerate(division.shares)
+            (rank, (division.share(rank), objective, kl_coefficient, division.cuts(rank)))
+            for rank in range(len(self._ranks))
         ]
         learned = self._ranks.each("update", calls, timeout_s=self._timeout_s)[0]
         counts = self._ranks.all("load_counts", timeout_s=self._timeout_s)
@@ -230,28 +240,28 @@ class RayLearner:
 
     def logprobs(self, examples: Sequence[TrainExample]) -> list[list[float]]:
         """Log-probs of each completion's tokens under the current weights."""
-        return self._per_token("logprobs", examples)
+        return self._of_each("logprobs", examples)
 
-    def divergences(self, examples: Sequence[TrainExample]) -> list[list[float]]:
-        """Per example [L] KL of the current policy from the reference."""
-        return self._per_token("divergences", examples)
+    def divergences(self, examples: Sequence[TrainExample]) -> list[list[float] | None]:
+        """Per example [L] KL of the current policy from the reference; None where refused."""
+        return self._of_each("divergences", examples)
 
-    def _per_token(self, method: str, examples: Sequence[TrainExample]) -> list[list[float]]:
-        """What the ranks say together about each token, in the order of the examples."""
-        division = self._divide(examples)
+    def _of_each(self, method: str, examples: Sequence[TrainExample]) -> list[Any]:
+        """What the ranks say together about each example, in their order."""
+        division = divide(examples, len(self._ranks), self._cost())
         calls = [(rank, (share,)) for rank, share in enumerate(division.shares)]
         found = self._ranks.each(method, calls, timeout_s=self._timeout_s)
-        values: dict[int, list[float]] = {}
+        values: dict[int, Any] = {}
         for indices, share in zip(division.indices, found, strict=True):
             values |= zip(indices, share, strict=True)
         return [values[index] for index in range(len(examples))]
 
-    def _divide(self, examples: Sequence[TrainExample]) -> Division:
+    def _cost(self) -> CostModel:
         if self._cost_model is None:
             (self._cost_model,) = self._ranks.each(
                 "cost_model", [(0, ())], timeout_s=self._timeout_s
             )
-        return divide(examples, len(self._ranks), self._cost_model)
+        return self._cost_model
 
     def publish(self, sampler: Sampler) -> None:
         """Hand the current weights to every engine, under the next version."""

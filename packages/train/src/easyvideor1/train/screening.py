@@ -5,6 +5,7 @@ read, is left out by name; the rest of the batch goes on. Called by `learner.Ran
 """
 
 import logging
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -51,6 +52,12 @@ class Screened:
     clips: HeldClips
     """Of all of them."""
     num_refused: int
+
+    def cut(self, cuts: Sequence[int]) -> list[list[TrainExample]]:
+        """The examples in parts that begin at 0 and at `cuts`, indices of those that came."""
+        bounds = [bisect_left(self.indices, cut) for cut in cuts]
+        starts, stops = [0, *bounds], [*bounds, len(self.examples)]
+        return [self.examples[start:stop] for start, stop in zip(starts, stops, strict=True)]
 
 
 class Screen:
