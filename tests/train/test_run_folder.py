@@ -6,10 +6,16 @@ from dataclasses import asdict
 
 import pytest
 
+from easyvideor1.rewards import RewardConfig
 from easyvideor1.schema.errors import UserError
+from easyvideor1.train.algorithm_config import (
+    AdvantageConfig,
+    AdvantageName,
+    DynamicSamplingConfig,
+)
 from easyvideor1.train.config import Attention, WarmStartConfig
 from easyvideor1.train.interfaces import SAVED_TRAINING, SAVED_WEIGHTS, Position
-from easyvideor1.train.run_folder import RunFolder, flatten
+from easyvideor1.train.run_folder import RunFolder, flatten, with_defaults
 
 
 def seal(folder: RunFolder, **position) -> None:
@@ -79,6 +85,41 @@ def test_a_setting_younger_than_the_run_had_its_default(table, folder):
     config.learner.attention = Attention.eager
     with pytest.raises(UserError, match=r"learner.attention \('sdpa' there, 'eager' now\)"):
         folder.starting_point(config)
+
+
+def test_names_that_a_stored_dict_lacks_were_not_set(table, folder):
+    config = table.config(folder.path, steps=4)
+    config.algorithm.advantage = AdvantageConfig(name=AdvantageName.gdpo, keys={"accuracy": 1.0})
+    del config.reward.tasks["ocr"]
+    folder.begin(config)
+    seal(folder, step=2)
+    assert folder.starting_point(config) is not None
+    config.algorithm.advantage.keys["format"] = 1.0
+    with pytest.raises(UserError, match=r"keys.format \(None there, 1.0 now\)"):
+        folder.starting_point(config)
+
+
+def test_defaults_fill_groups_and_not_dicts_of_free_names(table, folder):
+    stored = {"reward": {"tasks": {"code": {"prompt": None}}}, "learner": {"ranks": 2}}
+    complete = with_defaults(stored, table.config(folder.path, steps=4))
+    assert complete["reward"]["tasks"] == {"code": {"prompt": None}}
+    assert complete["reward"]["workers"] == RewardConfig().workers
+    assert complete["learner"]["ranks"] == 2 and complete["learner"]["attention"] == "sdpa"
+    assert complete["train"]["steps"] == 4
+
+
+def test_a_run_whose_batch_was_never_full_goes_on_with_more_draws_or_without(table, folder):
+    def config(**rule):
+        config = table.config(folder.path, steps=4)
+        config.algorithm.dynamic_sampling = DynamicSamplingConfig(**rule)
+        return config
+
+    folder.begin(config(enabled=True))
+    seal(folder, step=2)
+    assert folder.starting_point(config(enabled=True, max_draws=30)) is not None
+    assert folder.starting_point(config(enabled=False)) is not None
+    with pytest.raises(UserError, match=r"dynamic_sampling\.key"):
+        folder.starting_point(config(enabled=True, key="format"))
 
 
 def test_without_a_checkpoint_another_config_starts_anew(table, folder):

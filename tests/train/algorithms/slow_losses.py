@@ -31,6 +31,7 @@ def token_losses(
     for t, advantage in enumerate(advantages):
         ratio = math.exp(logprobs[t] - old[t])
         if config.name is ObjectiveName.cispo:
+            assert config.clip_high is not None
             weight = min(math.exp(frozen[t] - old[t]), 1 + config.clip_high)
             if config.clip_low is not None:
                 weight = max(weight, 1 - config.clip_low)
@@ -63,7 +64,7 @@ def sequence_ratio(logprobs: Sequence[float], old: Sequence[float], weights: Seq
 
 def clipped_objective(ratio: float, advantage: float, config: ObjectiveConfig) -> float:
     """PPO, equation 7, and the dual clip of arXiv 1912.09729."""
-    assert config.clip_low is not None
+    assert config.clip_low is not None and config.clip_high is not None
     clipped = max(1 - config.clip_low, min(1 + config.clip_high, ratio))
     objective = min(ratio * advantage, clipped * advantage)
     if config.dual_clip is not None and advantage < 0:

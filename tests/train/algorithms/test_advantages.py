@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from easyvideor1.schema.errors import UserError
-from easyvideor1.schema.records import Group, ProblemType
+from easyvideor1.schema.records import Group, ProblemType, ScoreStatus, Source
 from easyvideor1.train.advantage_formulas import pass_at_k, whiten
 from easyvideor1.train.advantages import ADVANTAGES, AdvantageEstimator
 from easyvideor1.train.algorithm_config import AdvantageConfig, AdvantageName, Whitening
@@ -36,6 +36,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
 
 
 def config(name: str, **options: Any) -> AdvantageConfig:
+    options = {"keys": {"accuracy": 1.0, "format": 1.0}} | options
     return AdvantageConfig(name=AdvantageName(name), **options)
 
 
@@ -178,6 +179,30 @@ def test_t_grpo_by_hand(control, factor, bonus):
     # without 1, 0.1, 0 and 0: mean 0.275, variance (0.525625 + 0.030625 + 2 x 0.075625) / 3
     without = [x / sqrt(0.7075 / 3) for x in (0.725, -0.175, -0.275, -0.275)]
     assert advantages == pytest.approx(with_bonus if bonus else without)
+
+
+def test_the_bonus_of_t_grpo_is_about_sampled_answers_alone():
+    # One of three sampled answers is right and one of two shuffled ones: no bonus, although two of
+    # all four are right. With no right one in the control, the sampled right answer alone has it.
+    right, wrong = score(1.0, accuracy=1.0), score(0.0, accuracy=0.0)
+    for control, bonus in (([right, wrong], 0.0), ([wrong, wrong], 0.3)):
+        group = with_offline_last(experience([right, wrong, wrong, right], control=control))
+        rewards = [score(x, accuracy=0.0) for x in (1.0 + bonus, 0.0, 0.0, 1.0)]
+        expected = estimate("grpo", experience(rewards))
+        assert_close(estimate("t_grpo", group), expected)
+
+
+def test_a_group_of_offline_answers_alone_has_no_bonus():
+    right, wrong = score(1.0, accuracy=1.0), score(0.0, accuracy=0.0)
+    group = experience([right], control=[wrong])
+    assert first(estimate("t_grpo", with_offline_last(group))) == [0.0]
+
+
+def with_offline_last(one: Experience) -> Experience:
+    """Another policy wrote the last completion of the group."""
+    *sampled, last = one.group.completions
+    completions = (*sampled, replace(last, source=Source.offline))
+    return replace(one, group=replace(one.group, completions=completions))
 
 
 def test_pass_at_k_by_hand():
@@ -380,6 +405,16 @@ def test_groups_with_something_to_learn_are_counted():
 def test_a_step_that_was_refused_whole_has_no_advantages():
     for name in AdvantageName:
         assert estimate(name) == []
+
+
+@pytest.mark.parametrize("status", [s for s in ScoreStatus if s is not ScoreStatus.ok])
+def test_an_answer_whose_scoring_failed_has_none_of_a_part(status):
+    styled = [score(s, accuracy=1.0, style=s) for s in (1.0, 0.5)]
+    zero = score(0.0, accuracy=0.0, style=0.0)
+    failed = replace(zero, parts={"accuracy": 0.0, "format": 0.0}, status=status)
+    keys = {"accuracy": 1.0, "style": 1.0}
+    told = estimate("gdpo", experience([*styled, failed]), keys=keys)
+    assert told == estimate("gdpo", experience([*styled, zero]), keys=keys)
 
 
 def test_a_part_that_a_score_lacks_is_named_with_the_sample():

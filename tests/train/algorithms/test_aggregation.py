@@ -23,7 +23,7 @@ CONSTANT_LENGTH = 16
 
 # Bounds that hold a good part of the tokens.
 OBJECTIVE_CONFIGS = {
-    ObjectiveName.clip: ObjectiveConfig(dual_clip=1.4),
+    ObjectiveName.clip: ObjectiveConfig(clip_low=0.2, clip_high=0.2, dual_clip=1.4),
     ObjectiveName.gspo: ObjectiveConfig(name=ObjectiveName.gspo, clip_low=0.05, clip_high=0.06),
     ObjectiveName.gspo_token: ObjectiveConfig(
         name=ObjectiveName.gspo_token, clip_low=0.05, clip_high=0.06

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from easyvideor1.schema.errors import UserError
-from easyvideor1.schema.records import Group, Media, MediaKind, Sample, Score, Source
+from easyvideor1.schema.records import Group, Media, MediaKind, Sample, Score, ScoreStatus, Source
 from easyvideor1.train.algorithm_config import (
     AdvantageConfig,
     AdvantageName,
@@ -213,7 +213,10 @@ def test_a_batch_that_is_never_full_ends_the_run_with_counts_and_advice(table, c
     assert "6 without spread (4 all right, 2 all wrong, 0 the same in between)" in text
     assert "data.filter='0 < pass_rate < 1'" in text
     assert "raise rollout.group_size=4" in text
-    assert "enabled=false" in text
+    own, anew = text.split("in a new one, with another run_name")
+    assert "a larger algorithm.dynamic_sampling.max_draws" in own and "enabled=false" in own
+    assert not any(name in own for name in ("data.filter", "group_size"))
+    assert "dynamic_sampling" not in anew
     assert "warm_start" not in text, "no advice for a policy that knows nothing"
 
 
@@ -253,6 +256,15 @@ def test_a_part_that_a_reward_lacks_is_named_with_those_it_has(table, config):
         UserError, match=r"sample s0: its reward has no part 'tool'.*accuracy, format"
     ):
         collected(dynamic(config, key="tool"), Scripted(table, {"s0": "RWRW"}))
+
+
+def test_an_answer_whose_scoring_failed_has_nothing_of_a_named_part(table):
+    one = experience(table, [0.0, 0.0], tool=[0.0, 0.0])
+    failed = Score(value=0.0, parts={"accuracy": 0.0}, status=ScoreStatus.timeout)
+    group = replace(one.group, scores=(*one.group.scores[:1], failed))
+    assert not has_spread(replace(one, group=group), "tool")
+    used = replace(one.group.scores[0], parts={"accuracy": 0.0, "tool": 1.0})
+    assert has_spread(replace(one, group=replace(group, scores=(used, failed))), "tool")
 
 
 @pytest.mark.parametrize(

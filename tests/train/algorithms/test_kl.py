@@ -7,11 +7,17 @@ import torch
 from torch import Tensor
 
 from easyvideor1.schema.errors import UserError
-from easyvideor1.train.algorithm_config import KlConfig, KlController, KlEstimator
+from easyvideor1.train.algorithm_config import KlConfig, KlController, KlEstimator, KlPlace
 from easyvideor1.train.kl import ESTIMATORS, KlControl, abs_, full, k1, k2, k3
 
 SAMPLED = [name for name in KlEstimator if name is not KlEstimator.full]
-ADAPTIVE = KlConfig(controller=KlController.adaptive, coefficient=0.04, target=0.1, horizon=10_000)
+ADAPTIVE = KlConfig(
+    place=KlPlace.loss,
+    controller=KlController.adaptive,
+    coefficient=0.04,
+    target=0.1,
+    horizon=10_000,
+)
 
 
 def tensor(*values: float) -> Tensor:

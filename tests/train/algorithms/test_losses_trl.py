@@ -270,7 +270,8 @@ def test_losses_and_gradients_are_trls(trainer, monkeypatch, config, aggregation
 def test_trls_defaults_are_ours():
     """Constants of the papers that both take over; where they differ the recipes say so."""
     arguments = SimpleNamespace(**trl.GRPOConfig.__dataclass_fields__)
-    assert arguments.epsilon.default == ObjectiveConfig().clip_low == ObjectiveConfig().clip_high
+    epsilon = arguments.epsilon.default
+    assert ObjectiveConfig().ratio_range == (1 - epsilon, 1 + epsilon)
     assert arguments.sapo_temperature_pos.default == SAPO.gate_positive
     assert arguments.sapo_temperature_neg.default == SAPO.gate_negative
 

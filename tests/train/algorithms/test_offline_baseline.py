@@ -107,7 +107,7 @@ def test_experts_are_in_nobody_s_baseline(name):
         alone.append(replace(one, group=group))
         own_penalties += penalties[start : start + size - 1]
         start += size
-    config = AdvantageConfig(name=name, k=3)
+    config = AdvantageConfig(name=name, k=3, keys={"accuracy": 1.0, "format": 1.0})
     if name is AdvantageName.t_grpo:
         mixed = [replace(e, control=()) for e in mixed]
     found = iter(AdvantageEstimator(config, CHORD)(mixed, penalties))

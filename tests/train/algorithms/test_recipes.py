@@ -1,6 +1,7 @@
 """What `algorithm=<name>` composes to, beside what its paper says, and what is refused by name."""
 
 import dataclasses
+import math
 import subprocess
 import sys
 from typing import Any
@@ -19,16 +20,14 @@ PAPERS: dict[str, dict[str, Any]] = {
     "grpo": {
         "advantage.name": "grpo",
         "objective.name": "clip",
-        "objective.clip_low": 0.2,
-        "objective.clip_high": 0.2,
+        "objective.ratio_range": (1 - 0.2, 1 + 0.2),
         "aggregation": "sequence_mean",
     },
     # arXiv 2503.14476, section 4.1 and equations 8 to 13.
     "dapo": {
         "advantage.name": "grpo",
         "objective.name": "clip",
-        "objective.clip_low": 0.2,
-        "objective.clip_high": 0.28,
+        "objective.ratio_range": (1 - 0.2, 1 + 0.28),
         "aggregation": "token_mean",
         "dynamic_sampling.enabled": True,
         "dynamic_sampling.key": "accuracy",
@@ -37,8 +36,7 @@ PAPERS: dict[str, dict[str, Any]] = {
     "dr_grpo": {
         "advantage.name": "group_mean",
         "objective.name": "clip",
-        "objective.clip_low": 0.2,
-        "objective.clip_high": 0.2,
+        "objective.ratio_range": (1 - 0.2, 1 + 0.2),
         "aggregation": "constant",
         "constant_length": None,
     },
@@ -46,24 +44,21 @@ PAPERS: dict[str, dict[str, Any]] = {
     "gspo": {
         "advantage.name": "grpo",
         "objective.name": "gspo",
-        "objective.clip_low": 3e-4,
-        "objective.clip_high": 4e-4,
+        "objective.ratio_range": (1 - 3e-4, 1 + 4e-4),
         "aggregation": "sequence_mean",
     },
     # The same, equations 13 and 14.
     "gspo_token": {
         "advantage.name": "grpo",
         "objective.name": "gspo_token",
-        "objective.clip_low": 3e-4,
-        "objective.clip_high": 4e-4,
+        "objective.ratio_range": (1 - 3e-4, 1 + 4e-4),
         "aggregation": "sequence_mean",
     },
     # arXiv 2506.13585, equations 4 and 5; the bound is that of arXiv 2510.13786.
     "cispo": {
         "advantage.name": "grpo",
         "objective.name": "cispo",
-        "objective.clip_low": None,
-        "objective.clip_high": 4.0,
+        "objective.ratio_range": (0.0, 5.0),
         "aggregation": "token_mean",
     },
     # arXiv 2511.20347.
@@ -79,8 +74,7 @@ PAPERS: dict[str, dict[str, Any]] = {
         "advantage.name": "reinforce_pp",
         "advantage.discount": 1.0,
         "objective.name": "clip",
-        "objective.clip_low": 0.2,
-        "objective.clip_high": 0.2,
+        "objective.ratio_range": (1 - 0.2, 1 + 0.2),
         "aggregation": "token_mean",
         "kl.place": "reward",
         "kl.estimator": "k1",
@@ -90,8 +84,7 @@ PAPERS: dict[str, dict[str, Any]] = {
     "reinforce_pp_baseline": {
         "advantage.name": "reinforce_pp_baseline",
         "objective.name": "clip",
-        "objective.clip_low": 0.2,
-        "objective.clip_high": 0.2,
+        "objective.ratio_range": (1 - 0.2, 1 + 0.2),
         "aggregation": "token_mean",
     },
     # arXiv 2310.10505, equation 5: the sum over the tokens of an answer.
@@ -114,8 +107,7 @@ PAPERS: dict[str, dict[str, Any]] = {
         "advantage.keys": {"accuracy": 1.0, "format": 1.0},
         "advantage.whiten": "sequence",
         "objective.name": "clip",
-        "objective.clip_low": 0.2,
-        "objective.clip_high": 0.2,
+        "objective.ratio_range": (1 - 0.2, 1 + 0.2),
         "aggregation": "token_mean",
     },
     # arXiv 2512.03043.
@@ -123,8 +115,7 @@ PAPERS: dict[str, dict[str, Any]] = {
         "advantage.name": "ema_grpo",
         "advantage.ema_decay": 0.99,
         "objective.name": "clip",
-        "objective.clip_low": 0.2,
-        "objective.clip_high": 0.2,
+        "objective.ratio_range": (1 - 0.2, 1 + 0.2),
         "aggregation": "sequence_mean",
     },
     # arXiv 2503.21776, section 3.2: bonus 0.3, 8 answers in order and 4 shuffled.
@@ -134,8 +125,7 @@ PAPERS: dict[str, dict[str, Any]] = {
         "advantage.control_bonus": 0.3,
         "advantage.control_factor": 1.0,
         "objective.name": "clip",
-        "objective.clip_low": 0.2,
-        "objective.clip_high": 0.2,
+        "objective.ratio_range": (1 - 0.2, 1 + 0.2),
         "aggregation": "sequence_mean",
     },
     # arXiv 2504.14945, and exp_scripts/train.sh of its code.
@@ -154,8 +144,7 @@ PAPERS: dict[str, dict[str, Any]] = {
     "chord": {
         "advantage.name": "grpo",
         "objective.name": "clip",
-        "objective.clip_low": 0.2,
-        "objective.clip_high": 0.2,
+        "objective.ratio_range": (1 - 0.2, 1 + 0.2),
         "aggregation": "token_mean",
         "offline.treatment": "chord",
         "offline.in_baseline": False,
@@ -284,8 +273,60 @@ def test_recipes_but_dapo_leave_the_reward_alone() -> None:
         assert composed(f"algorithm={name}").reward == RewardConfig()
 
 
+@pytest.mark.parametrize("recipe", ["grpo", "gspo", "cispo", "sapo", "ema_grpo"])
+@pytest.mark.parametrize(
+    ("objective", "expected"),
+    [
+        ("clip", (1 - 0.2, 1 + 0.2)),
+        ("gspo", (1 - 3e-4, 1 + 4e-4)),
+        ("gspo_token", (1 - 3e-4, 1 + 4e-4)),
+        ("cispo", (0.0, 5.0)),
+        ("sapo", (0.0, math.inf)),
+        ("unclipped", (0.0, math.inf)),
+    ],
+)
+def test_an_objective_brings_its_papers_bounds_to_another_recipe(
+    recipe: str, objective: str, expected: tuple[float, float]
+) -> None:
+    config = composed(
+        f"algorithm={recipe}",
+        f"algorithm.objective.name={objective}",
+        "algorithm.aggregation=sequence_mean",
+    )
+    assert config.algorithm.objective.ratio_range == expected
+
+
+def test_a_bound_that_is_named_goes_before_the_papers() -> None:
+    objective = composed("algorithm=cispo", "algorithm.objective.clip_low=0.2").algorithm.objective
+    assert objective.ratio_range == (0.8, 5.0)
+    objective = composed("algorithm=gspo", "algorithm.objective.clip_high=5e-4").algorithm.objective
+    assert objective.ratio_range == (1 - 3e-4, 1 + 5e-4)
+
+
+def test_the_keys_of_gdpo_are_added_to_and_taken_from() -> None:
+    def keys(*overrides: str) -> dict[str, float]:
+        return composed("algorithm=gdpo", *overrides).algorithm.advantage.keys
+
+    assert keys("+algorithm.advantage.keys.repetition=1", "reward.repetition.weight=0.1") == {
+        "accuracy": 1.0,
+        "format": 1.0,
+        "repetition": 1.0,
+    }
+    assert keys("~algorithm.advantage.keys.format") == {"accuracy": 1.0}
+    assert composed("algorithm=grpo").algorithm.advantage.keys == {}
+
+
 # Refusals
 
+APPENDED = [
+    "algorithm=grpo",
+    "mixing=append",
+    "mixing.num_offline=2",
+    "rollout.batch_size=4",
+    "rollout.group_size=4",
+    "algorithm.kl.place=loss",
+    "algorithm.kl.controller=adaptive",
+]
 REFUSED = {
     "a baseline of others": (["algorithm=rloo", "rollout.group_size=1"], "at least 2"),
     "dynamic sampling of single answers": (
@@ -312,7 +353,60 @@ REFUSED = {
         ["algorithm=gspo", "algorithm.objective.dual_clip=3"],
         "set it to null",
     ),
-    "no lower bound": (["algorithm=grpo", "algorithm.objective.clip_low=null"], "name=cispo"),
+    "a bound of sapo": (
+        ["algorithm=sapo", "algorithm.objective.clip_high=0.2"],
+        "clip_low=None and clip_high=0.2; set both to null",
+    ),
+    "dapo's bound with sapo": (
+        ["algorithm=dapo", "algorithm.objective.name=sapo"],
+        "set both to null",
+    ),
+    "gdpo of nothing": (
+        ["algorithm=grpo", "algorithm.advantage.name=gdpo"],
+        "+algorithm.advantage.keys.NAME=1",
+    ),
+    "gdpo without weights": (
+        [
+            "algorithm=gdpo",
+            "algorithm.advantage.keys.accuracy=0",
+            "algorithm.advantage.keys.format=0",
+        ],
+        "whose weight is not 0",
+    ),
+    "a length penalty that gdpo does not see": (
+        ["algorithm=gdpo", "reward=dapo"],
+        "+algorithm.advantage.keys.overlong=1), or set reward.overlong.max_tokens=null",
+    ),
+    "a repetition penalty that gdpo does not see": (
+        ["algorithm=gdpo", "reward.repetition.weight=0.1"],
+        "+algorithm.advantage.keys.repetition=1), or set reward.repetition.weight=0",
+    ),
+    "a weightless kl of gdpo": (
+        ["algorithm=gdpo", "algorithm.kl.place=reward", "+algorithm.advantage.keys.kl=0"],
+        "~algorithm.advantage.keys.kl",
+    ),
+    "an adaptive kl of gdpo": (
+        [
+            "algorithm=gdpo",
+            "algorithm.kl.place=reward",
+            "algorithm.kl.controller=adaptive",
+            "+algorithm.advantage.keys.kl=1",
+        ],
+        "cancels the coefficient",
+    ),
+    "an adaptive kl that is nowhere": (
+        ["algorithm=grpo", "algorithm.kl.controller=adaptive"],
+        "algorithm.kl.place=loss or reward",
+    ),
+    "k1 in the loss": (
+        ["algorithm=grpo", "algorithm.kl.place=loss", "algorithm.kl.estimator=k1"],
+        "take k2, k3 or full",
+    ),
+    "a horizon of sampled answers alone": (
+        # 4 prompts with 4 sampled and 2 offline answers: 0.2 x 24 = 4.8
+        [*APPENDED, "algorithm.kl.horizon=4"],
+        "horizon=4 is too short for the 24 completions",
+    ),
     "kl beside gdpo": (
         ["algorithm=gdpo", "algorithm.kl.place=reward"],
         "+algorithm.advantage.keys.kl=1",
@@ -364,6 +458,9 @@ def test_what_cannot_be_is_refused_with_the_way_out(overrides: list[str], expect
     [
         ["algorithm=gdpo", "algorithm.kl.place=reward", "+algorithm.advantage.keys.kl=1"],
         ["algorithm=gdpo", "reward=dapo", "+algorithm.advantage.keys.overlong=1"],
+        ["algorithm=dapo", "algorithm.objective.name=sapo", "algorithm.objective.clip_high=null"],
+        [*APPENDED, "algorithm.kl.horizon=5"],
+        ["algorithm=grpo", "algorithm.kl.place=reward", "algorithm.kl.estimator=k1"],
         ["algorithm=dapo", "rollout.top_p=0.9"],
         ["algorithm=dapo", "algorithm.correction.weight=token", "rollout.temperature=0.9"],
         ["algorithm=dapo", "reward.function=mine.py:score", "algorithm.dynamic_sampling.key=mine"],

@@ -257,6 +257,16 @@ class Score:
     """What was read from the text, JSON-serialisable."""
     detail: str = ""
 
+    def part(self, key: str) -> float:
+        """The part `key`; 0 where scoring failed before there was such a part.
+
+        Raises:
+            KeyError: a score that is `ok` has no such part.
+        """
+        if key not in self.parts and self.status is not ScoreStatus.ok:
+            return 0.0
+        return self.parts[key]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:

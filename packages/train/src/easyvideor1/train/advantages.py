@@ -33,6 +33,7 @@ from easyvideor1.train.algorithm_config import (
 from easyvideor1.train.interfaces import Experience
 from easyvideor1.train.offline_baseline import (
     has_offline,
+    is_offline,
     sampled_alone,
     with_offline,
     without_offline,
@@ -81,22 +82,29 @@ def _ema_grpo(step: StepRewards, config: AdvantageConfig, moments: TaskMoments) 
 
 
 def _t_grpo(step: StepRewards, config: AdvantageConfig, _: TaskMoments) -> Tensor:
-    """GRPO on rewards with the bonus; a prompt without a control has none."""
-    bonuses_N = torch.cat(
-        [
-            temporal_bonus(
-                parts(experience, experience.group.scores, "accuracy"),
-                parts(experience, experience.control, "accuracy"),
-                right_from=config.right_from,
-                factor=config.control_factor,
-                bonus=config.control_bonus,
-            )
-            if experience.control
-            else float64([0.0] * len(experience.group.scores))
-            for experience in step.experiences
-        ]
-    )
+    """GRPO on rewards with the bonus."""
+    bonuses_N = torch.cat([_bonuses(experience, config) for experience in step.experiences])
     return step.over_tokens(grpo(step.rewards_N + bonuses_N, step.groups_N, epsilon=config.epsilon))
+
+
+def _bonuses(experience: Experience, config: AdvantageConfig) -> Tensor:
+    """[G] T-GRPO's bonus of each completion; without a control there is none.
+
+    Offline completions have no part in it: they say nothing about what the policy saw.
+    """
+    completions = experience.group.completions
+    bonuses_G = float64([0.0] * len(completions))
+    sampled_G = torch.tensor([not is_offline(completion) for completion in completions])
+    if experience.control and sampled_G.any():
+        accuracies_G = parts(experience, experience.group.scores, "accuracy")
+        bonuses_G[sampled_G] = temporal_bonus(
+            accuracies_G[sampled_G],
+            parts(experience, experience.control, "accuracy"),
+            right_from=config.right_from,
+            factor=config.control_factor,
+            bonus=config.control_bonus,
+        )
+    return bonuses_G
 
 
 def _pass_at_k(step: StepRewards, config: AdvantageConfig, _: TaskMoments) -> Tensor:

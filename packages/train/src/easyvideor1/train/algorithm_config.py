@@ -7,6 +7,8 @@ functions behind the names are in `advantages`, `objectives`, `offline_objective
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
+from typing import NamedTuple
 
 from easyvideor1.schema.errors import UserError
 
@@ -54,8 +56,9 @@ class AdvantageConfig:
     """Added to a deviation before dividing by it; `group_mean`, `rloo` and `remax` have none."""
     discount: float = 1.0
     """`reinforce_pp`: of the rewards of later tokens."""
-    keys: dict[str, float] = field(default_factory=lambda: {"accuracy": 1.0, "format": 1.0})
-    """`gdpo`: weight of each part of the reward; `kl` is the penalty of `kl.place=reward`."""
+    keys: dict[str, float] = field(default_factory=dict)
+    """`gdpo`: weight of each part of the reward; `kl` is the penalty of `kl.place=reward`, of which
+    only this weight counts and not `kl.coefficient`."""
     whiten: Whitening = Whitening.sequence
     """`gdpo`: over what the sum of the parts is whitened."""
     ema_decay: float = 0.99
@@ -85,9 +88,11 @@ class AdvantageConfig:
             )
         if self.ema_clip <= 0:
             raise UserError(f"{where}.ema_clip must be above 0, got {self.ema_clip}")
-        if not self.keys or not any(self.keys.values()):
+        if self.name is AdvantageName.gdpo and not any(self.keys.values()):
             raise UserError(
-                f"{where}.keys needs at least one part with a weight, got {dict(self.keys)}"
+                f"{where}.name=gdpo needs {where}.keys with at least one part whose weight is not "
+                f"0, got {dict(self.keys)}; algorithm=gdpo has accuracy and format, further parts "
+                f"are added by +{where}.keys.NAME=1"
             )
         if self.k < 1 or (self.control_size is not None and self.control_size < 1):
             raise UserError(
@@ -118,15 +123,39 @@ class ObjectiveName(StrEnum):
     """The ratio times the advantage, without bounds: LUFFY."""
 
 
+class ClipBounds(NamedTuple):
+    """How far below and above 1 a ratio may lie."""
+
+    low: float | None
+    """None: no lower bound."""
+    high: float
+
+
+CLIP_BOUNDS = {
+    ObjectiveName.clip: ClipBounds(0.2, 0.2),
+    ObjectiveName.gspo: ClipBounds(3e-4, 4e-4),
+    ObjectiveName.gspo_token: ClipBounds(3e-4, 4e-4),
+    ObjectiveName.cispo: ClipBounds(None, 4.0),
+}
+"""Bounds of the objectives that have some, where the config names none.
+
+Sources: PPO, arXiv 1707.06347; GSPO, arXiv 2507.18071, section 5.1; CISPO: MiniMax-M1, arXiv
+2506.13585, has no lower bound and does not tell its upper one; ScaleRL, arXiv 2510.13786, caps the
+weight at 5.
+"""
+
+
 @dataclass(kw_only=True, slots=True)
 class ObjectiveConfig:
     """The loss of a token. Each option names the objectives that read it."""
 
     name: ObjectiveName = ObjectiveName.clip
-    clip_low: float | None = 0.2
-    """The ratio is held above 1 - clip_low; null: no lower bound, which `cispo` may have."""
-    clip_high: float = 0.2
-    """The ratio is held below 1 + clip_high."""
+    clip_low: float | None = None
+    """The ratio is held above 1 - clip_low; null: `clip` 0.2, `gspo` and `gspo_token` 3e-4, `cispo`
+    no lower bound."""
+    clip_high: float | None = None
+    """The ratio is held below 1 + clip_high; null: `clip` 0.2, `gspo` and `gspo_token` 4e-4,
+    `cispo` 4."""
     dual_clip: float | None = None
     """`clip`: where the advantage is negative, the loss is at most so many times its size."""
     gate_positive: float = 1.0
@@ -138,10 +167,14 @@ class ObjectiveConfig:
         where, name = "algorithm.objective", self.name
         if self.clip_low is not None and not 0 < self.clip_low < 1:
             raise UserError(f"{where}.clip_low must lie between 0 and 1, got {self.clip_low}")
-        if self.clip_low is None and name is not ObjectiveName.cispo:
-            raise UserError(f"{where}.clip_low=null is for {where}.name=cispo, not for {name}")
-        if self.clip_high <= 0:
+        if self.clip_high is not None and self.clip_high <= 0:
             raise UserError(f"{where}.clip_high must be above 0, got {self.clip_high}")
+        is_bounded = self.clip_low is not None or self.clip_high is not None
+        if is_bounded and name not in CLIP_BOUNDS:
+            raise UserError(
+                f"{where}.name={name} holds the ratio within no bounds, got "
+                f"clip_low={self.clip_low} and clip_high={self.clip_high}; set both to null"
+            )
         if self.dual_clip is not None:
             if name is not ObjectiveName.clip:
                 raise UserError(
@@ -156,6 +189,16 @@ class ObjectiveConfig:
                 f"{where} needs gate_positive and gate_negative above 0, got "
                 f"{self.gate_positive} and {self.gate_negative}"
             )
+
+    @property
+    def ratio_range(self) -> tuple[float, float]:
+        """Smallest and largest ratio: 1 - low and 1 + high. A side without a bound is 0 or inf."""
+        default = CLIP_BOUNDS.get(self.name)
+        if default is None:
+            return 0.0, inf
+        low = default.low if self.clip_low is None else self.clip_low
+        high = default.high if self.clip_high is None else self.clip_high
+        return 0.0 if low is None else 1 - low, 1 + high
 
 
 class OfflineTreatment(StrEnum):
@@ -297,6 +340,16 @@ class KlConfig:
                 f"got coefficient={self.coefficient} target={self.target} horizon={self.horizon}; "
                 "algorithm.kl.place=none does without"
             )
+        if self.place is KlPlace.none and self.controller is KlController.adaptive:
+            raise UserError(
+                "algorithm.kl.controller=adaptive needs algorithm.kl.place=loss or reward, got "
+                "none: there is no coefficient to change; or set algorithm.kl.controller=fixed"
+            )
+        if self.place is KlPlace.loss and self.estimator is KlEstimator.k1:
+            raise UserError(
+                "algorithm.kl.estimator=k1 with algorithm.kl.place=loss pulls nowhere: its "
+                "gradient is 0 in the mean; take k2, k3 or full, or algorithm.kl.place=reward"
+            )
 
 
 class Level(StrEnum):
@@ -409,10 +462,8 @@ class AlgorithmConfig:
                 "normalises the parts of the reward one by one; name it as one, e.g. "
                 "+algorithm.advantage.keys.kl=1, or set algorithm.kl.place=loss"
             )
-        if advantage.name is AdvantageName.gdpo and has_key and not in_reward:
-            raise UserError(
-                f"algorithm.advantage.keys.kl needs algorithm.kl.place=reward, got {self.kl.place}"
-            )
+        if advantage.name is AdvantageName.gdpo and has_key:
+            self._check_kl_key()
         varies = advantage.name is AdvantageName.reinforce_pp and (
             in_reward or advantage.discount < 1
         )
@@ -420,6 +471,23 @@ class AlgorithmConfig:
             raise UserError(
                 "algorithm.objective.name=gspo needs one advantage per completion; reinforce_pp "
                 "with a KL in the reward or a discount has one per token: take gspo_token"
+            )
+
+    def _check_kl_key(self) -> None:
+        """GDPO normalises the penalties by themselves, which no coefficient changes."""
+        where = "algorithm.advantage.keys.kl"
+        if self.kl.place is not KlPlace.reward:
+            raise UserError(f"{where} needs algorithm.kl.place=reward, got {self.kl.place}")
+        if self.advantage.keys["kl"] == 0:
+            raise UserError(
+                f"{where}=0 leaves out the KL that algorithm.kl.place=reward asks for; give it a "
+                f"weight, or set algorithm.kl.place=none and ~{where}"
+            )
+        if self.kl.controller is KlController.adaptive:
+            raise UserError(
+                f"algorithm.kl.controller=adaptive changes nothing under {where}: each part is "
+                "normalised by itself, which cancels the coefficient; set "
+                f"algorithm.kl.controller=fixed and choose {where}"
             )
 
     def _check_offline(self) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from easyvideor1.schema.errors import UserError
-from easyvideor1.schema.records import Completion, Group, MediaKind, Score
+from easyvideor1.schema.records import Completion, Group, MediaKind, Score, ScoreStatus
 from easyvideor1.train.algorithm_config import AdvantageName, DynamicSamplingConfig
 from easyvideor1.train.config import TrainConfig
 from easyvideor1.train.interfaces import Experience, Prompt, Runtime
@@ -212,18 +212,18 @@ def has_spread(experience: Experience, key: str) -> bool:
 
 
 def values_of(experience: Experience, key: str) -> list[float]:
-    """[G] of the part `key` of the reward; G completions of the group.
+    """[G] of the part `key` of the reward, 0 where scoring failed without it; G completions.
 
     Raises:
-        UserError: a score lacks it; naming the sample and the parts there are.
+        UserError: a score that is ok lacks it; naming the sample and the parts there are.
     """
     for score in experience.group.scores:
-        if key not in score.parts:
+        if key not in score.parts and score.status is ScoreStatus.ok:
             raise UserError(
                 f"sample {experience.prompt.sample.id}: its reward has no part {key!r}, which "
                 f"algorithm.dynamic_sampling.key names; it has {', '.join(score.parts) or 'none'}"
             )
-    return [score.parts[key] for score in experience.group.scores]
+    return [score.part(key) for score in experience.group.scores]
 
 
 def _tied(drawn: Sequence[Experience], key: str) -> Counter[str]:
@@ -256,17 +256,18 @@ def _no_batch(
     """Why there is no batch, and what helps."""
     rule = config.algorithm.dynamic_sampling
     tied = _tied(drawn, rule.key)
-    advice = ["keep prompts that the policy answers now and then (data.filter='0 < pass_rate < 1')"]
+    anew = ["keep prompts that the policy answers now and then (data.filter='0 < pass_rate < 1')"]
     if tied["all_wrong"] >= tied["all_right"]:
-        advice.append("teach the form of an answer first (train.warm_start.steps)")
-        advice.append("mix offline answers in (mixing=replace)")
-    advice.append(f"raise rollout.group_size={config.rollout.group_size}")
-    advice.append("raise algorithm.dynamic_sampling.max_draws")
-    advice.append("train without (algorithm.dynamic_sampling.enabled=false)")
+        anew.append("teach the form of an answer first (train.warm_start.steps)")
+        anew.append("mix offline answers in (mixing=replace)")
+    anew.append(f"raise rollout.group_size={config.rollout.group_size}")
     return (
         f"dynamic sampling found {num_kept} of {config.rollout.batch_size} groups that differ in "
         f"{rule.key} within algorithm.dynamic_sampling.max_draws={rule.max_draws} rollouts: "
         f"{rollouts.num_prompts} prompts drawn, {rollouts.num_refused} refused by the engine, "
         f"{tied.total()} without spread ({tied['all_right']} all right, {tied['all_wrong']} all "
-        f"wrong, {tied['same']} the same in between). What helps: {'; '.join(advice)}"
+        f"wrong, {tied['same']} the same in between). This run goes on from its last "
+        "checkpoint with a larger algorithm.dynamic_sampling.max_draws, or without "
+        "(algorithm.dynamic_sampling.enabled=false). What helps in a new one, with another "
+        f"run_name: {'; '.join(anew)}"
     )

@@ -530,13 +530,17 @@ class TrainConfig:
         self._check_reward_parts()
 
     def _check_kl_horizon(self) -> None:
-        kl, num_completions = self.algorithm.kl, self.rollout.batch_size * self.rollout.group_size
+        kl, mixing, group_size = self.algorithm.kl, self.mixing, self.rollout.group_size
+        if mixing.mode is MixingMode.append:
+            group_size += mixing.num_offline
+        num_completions = self.rollout.batch_size * group_size
         least = int(MAX_KL_ERROR * num_completions) + 1
         if kl.controller is KlController.adaptive and kl.horizon < least:
             raise UserError(
                 f"algorithm.kl.horizon={kl.horizon} is too short for the {num_completions} "
-                "completions of a step (rollout.batch_size times group_size): the coefficient "
-                f"could fall to 0 in one; it must be at least {least}, 10000 is usual"
+                "completions of a step (rollout.batch_size times group_size, and the offline ones "
+                "of mixing=append): the coefficient could fall to 0 in one; it must be at least "
+                f"{least}, 10000 is usual"
             )
 
     def _check_group_size(self) -> None:
@@ -608,6 +612,22 @@ class TrainConfig:
                     f"{where} names {key!r}, which is no part of this reward; it has "
                     f"{', '.join(parts)}; penalties are parts where they are on "
                     "(reward.overlong.max_tokens, reward.repetition.weight)"
+                )
+        if algorithm.advantage.name is AdvantageName.gdpo:
+            self._check_penalties_have_keys()
+
+    def _check_penalties_have_keys(self) -> None:
+        """GDPO reads the parts it is told, and not the reward that penalties are added to."""
+        off = {
+            "overlong": "reward.overlong.max_tokens=null",
+            "repetition": "reward.repetition.weight=0",
+        }
+        for part in self.reward.parts:
+            if part in off and part not in self.algorithm.advantage.keys:
+                raise UserError(
+                    f"the penalty {part} is on and algorithm.advantage.name=gdpo would not see it: "
+                    "it normalises the parts that algorithm.advantage.keys names; name it "
+                    f"(+algorithm.advantage.keys.{part}=1), or set {off[part]}"
                 )
 
 

@@ -133,8 +133,7 @@ def cispo(
     its `high`; ScaleRL, arXiv 2510.13786, caps the weight, 1 + high here, at 5.
     """
     ratio_T = bounded(logprobs_T - old_logprobs_T).detach().exp()
-    floor = 0.0 if config.clip_low is None else 1 - config.clip_low
-    cap = 1 + config.clip_high
+    floor, cap = config.ratio_range
     return PolicyLoss(
         -ratio_T.clamp(floor, cap) * advantages_T * logprobs_T,
         ratio_T,
@@ -208,8 +207,7 @@ def weighted_sum(values_T: Tensor, weights_T: Tensor) -> Tensor:
 
 
 def _clipped(ratio_T: Tensor, advantages_T: Tensor, config: ObjectiveConfig) -> PolicyLoss:
-    assert config.clip_low is not None  # refused by the config
-    floor, cap = 1 - config.clip_low, 1 + config.clip_high
+    floor, cap = config.ratio_range
     loss_T = -torch.minimum(ratio_T * advantages_T, ratio_T.clamp(floor, cap) * advantages_T)
     ratio_T = ratio_T.detach()
     too_low_T = (ratio_T < floor) & (advantages_T < 0)

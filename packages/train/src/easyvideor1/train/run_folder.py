@@ -14,7 +14,7 @@ torch: `evr-train` decides here what to do before anything heavy loads.
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +61,11 @@ FREE_TO_CHANGE = (
     "decode.retry_quarantined",
     "data.max_refused_share",
     "export",
+    "algorithm.dynamic_sampling.enabled",
+    "algorithm.dynamic_sampling.max_draws",
 )
-"""Settings, or groups of them, that a continued run may change: how long, how often and where."""
+"""Settings, or groups of them, that a continued run may change: how long, how often and where, and
+what lets a run go on that could not fill a batch."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -236,9 +239,7 @@ class RunFolder:
     def _refuse_other_config(self, config: TrainConfig, position: Position) -> None:
         """Compare with the config that the run of this folder was started with."""
         free = [*FREE_TO_CHANGE, *(["train.warm_start.steps"] if position.step == 0 else [])]
-        # A setting that is younger than the run had its default then.
-        defaults = flatten(to_plain(TrainConfig()))
-        stored = defaults | flatten(self.stored_config())
+        stored = flatten(with_defaults(self.stored_config(), TrainConfig()))
         wanted = flatten(to_plain(config))
         differing = sorted(
             name
@@ -273,6 +274,25 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 def own_index(own: list[Checkpoint], chosen: Checkpoint) -> int:
     """Where `chosen` stands among the checkpoints of its run."""
     return [c.folder.name for c in own].index(chosen.folder.name)
+
+
+def with_defaults(stored: Mapping[str, Any], defaults: Any) -> dict[str, Any]:
+    """A stored config with the settings that are younger than its run, which had their default.
+
+    A dict of free names is taken as it was stored: a name that it lacks was not set.
+
+    Args:
+        stored: the config, or a group of it, as plain values.
+        defaults: dataclass of the same group.
+    """
+    complete = dict(stored)
+    for name, plain in to_plain(defaults).items():
+        default = getattr(defaults, name)
+        if name not in stored:
+            complete[name] = plain
+        elif is_dataclass(default) and isinstance(stored[name], Mapping):
+            complete[name] = with_defaults(stored[name], default)
+    return complete
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from easyvideor1.schema.errors import UserError
-from easyvideor1.schema.records import Score
+from easyvideor1.schema.records import Score, ScoreStatus
 from easyvideor1.train.interfaces import Experience
 
 # Legend: P prompts, N completions of all of them in order, T tokens of all of these that the loss
@@ -77,7 +77,7 @@ class StepRewards:
         """[N] the part of the scores called `key`; `kl` are the penalties.
 
         Raises:
-            UserError: if a score has no such part.
+            UserError: if a score that is ok has no such part.
         """
         if key == "kl":
             return self.penalties_N
@@ -111,19 +111,19 @@ class StepRewards:
 
 
 def parts(experience: Experience, scores: Sequence[Score], key: str) -> Tensor:
-    """The part called `key` of each of some scores of a prompt.
+    """The part called `key` of each of some scores of a prompt; 0 where scoring failed without it.
 
     Raises:
-        UserError: if one has no such part.
+        UserError: if one that is ok has no such part.
     """
     for score in scores:
-        if key not in score.parts:
+        if key not in score.parts and score.status is ScoreStatus.ok:
             raise UserError(
                 f"sample {experience.prompt.sample.id}: algorithm.advantage reads the part {key!r} "
                 f"of each score, and this one has {', '.join(sorted(score.parts)) or 'none'}; name "
                 "another in algorithm.advantage.keys, or let the reward give it"
             )
-    return float64([score.parts[key] for score in scores])
+    return float64([score.part(key) for score in scores])
 
 
 def float64(values: Sequence[float]) -> Tensor:
