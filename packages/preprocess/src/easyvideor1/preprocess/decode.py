@@ -24,7 +24,7 @@ from easyvideor1.preprocess.errors import DecodeError
 from easyvideor1.preprocess.frame_index import FrameIndex
 from easyvideor1.preprocess.geometry import resize_shape
 from easyvideor1.preprocess.images import image_size, read_image
-from easyvideor1.preprocess.resize import resize_frames, resize_image
+from easyvideor1.preprocess.resize import resize_frame, resize_image
 from easyvideor1.preprocess.rules import FamilyRules
 from easyvideor1.preprocess.sampling import select_frames
 from easyvideor1.preprocess.scan import SourceProbe, read_header
@@ -196,7 +196,7 @@ def _read_into(
     target = torch.from_numpy(frames)
     shown = []
     for number, (position, frame) in enumerate(source.read(positions)):
-        target[number].copy_(resize_frames(frame[None], height, width, budget.convention)[0])
+        target[number].copy_(resize_frame(frame, height, width, budget.convention))
         shown.append(position)
     return shown
 

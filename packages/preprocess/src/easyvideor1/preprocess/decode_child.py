@@ -97,7 +97,6 @@ def _load_libraries(decoder: Decoder, device: Device) -> None:
     import av
     import PIL.Image
     import torch
-    import torchvision.transforms.v2.functional  # noqa: F401
 
     from easyvideor1.preprocess.decoders import torchcodec_problem
 

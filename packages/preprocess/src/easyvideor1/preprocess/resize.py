@@ -1,7 +1,8 @@
 """Resizing of frames and images to the size that `geometry` gives, with each convention's filter.
 
-Called by `decode` on blocks of frames and by the image reader. torch and torchvision are imported
-on the first call.
+Called by `decode`, frame by frame. torch is imported on the first call.
+torchvision's functions are what the processors call. They add no arithmetic to torch's, and
+importing them takes a decoder process of PyAV as long again as all the rest.
 """
 
 from typing import TYPE_CHECKING
@@ -15,32 +16,30 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def resize_frames(frames: "Tensor", height: int, width: int, convention: Convention) -> "Tensor":
-    """uint8 [n, 3, H, W] to [n, 3, height, width], bicubic with antialias.
+def resize_frame(frame: "Tensor", height: int, width: int, convention: Convention) -> "Tensor":
+    """uint8 [3, H, W] to [3, height, width], bicubic with antialias.
 
-    The Hugging Face processors (torchvision's v2 function) compute in integers, qwen-vl-utils'
-    `fetch_video` (the first function of that name) in float32: at sharp edges their pixels differ.
+    The Hugging Face processors (torchvision's v2 `resize`) compute in integers, on a GPU and in
+    qwen-vl-utils' `fetch_video` (torchvision's first `resize`) in float32: at sharp edges their
+    pixels differ.
     """
-    if convention is Convention.qwen_vl_utils:
-        return _resize_in_float(frames, height, width)
-    from torchvision.transforms.v2 import InterpolationMode
-    from torchvision.transforms.v2 import functional as transforms
+    if tuple(frame.shape[1:]) == (height, width):
+        return frame
+    if convention is Convention.transformers and not frame.is_cuda:
+        # A batch made where the channels are last has the step of one, by which torch tells that
+        # they are; else it would copy the frame.
+        batch = frame.permute(1, 2, 0)[None].permute(0, 3, 1, 2)
+        return _interpolate(batch, height, width)[0]
+    exact = _interpolate(frame[None].float(), height, width)[0]
+    return exact.clamp_(0, 255).round_().to(frame.dtype)
 
-    return transforms.resize(
-        frames, [height, width], interpolation=InterpolationMode.BICUBIC, antialias=True
+
+def _interpolate(batch: "Tensor", height: int, width: int) -> "Tensor":
+    from torch.nn.functional import interpolate
+
+    return interpolate(
+        batch, size=(height, width), mode="bicubic", align_corners=False, antialias=True
     )
-
-
-def _resize_in_float(frames: "Tensor", height: int, width: int) -> "Tensor":
-    from torchvision.transforms import InterpolationMode, functional
-
-    resized = frames.new_empty((len(frames), 3, height, width))
-    # One by one: a block in float32 would take four times its memory and twice the time.
-    for index in range(len(frames)):
-        resized[index] = functional.resize(
-            frames[index], [height, width], interpolation=InterpolationMode.BICUBIC, antialias=True
-        )
-    return resized
 
 
 def resize_image(image: "Image", height: int, width: int, convention: Convention) -> np.ndarray:
@@ -51,8 +50,8 @@ def resize_image(image: "Image", height: int, width: int, convention: Convention
     """
     if convention is Convention.qwen_vl_utils:
         return np.asarray(image.resize((width, height)))
-    from torchvision.transforms.v2 import functional as transforms
+    import torch
 
-    frames = transforms.pil_to_tensor(image)[None]
-    resized = resize_frames(frames, height, width, convention)[0]
+    frame = torch.from_numpy(np.array(image)).permute(2, 0, 1)
+    resized = resize_frame(frame, height, width, convention)
     return resized.permute(1, 2, 0).contiguous().numpy()

@@ -3,7 +3,10 @@
 `FamilyRules` is part of the cache key. Its sizes come from the model's own processor.
 """
 
+import json
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from easyvideor1.schema.errors import UserError
@@ -79,9 +82,41 @@ def _size(video_processor: Any, name: str) -> int:
 
 
 def load_rules(model_path: str, *, trust_remote_code: bool = False) -> FamilyRules:
-    """The rules of the checkpoint at `model_path` (folder or hub id); reads no weights."""
+    """The rules of the checkpoint at `model_path` (folder or hub id); reads no weights.
+
+    The files of a folder are asked first: the video processors of transformers know no more, save
+    defaults for what a file leaves out, and take several seconds to import.
+    """
+    stated = None if trust_remote_code else _stated_rules(Path(model_path))
+    if stated is not None:
+        return stated
     from transformers import AutoConfig, AutoVideoProcessor
 
     config = AutoConfig.from_pretrained(model_path, trust_remote_code=trust_remote_code)
     processor = AutoVideoProcessor.from_pretrained(model_path, trust_remote_code=trust_remote_code)
     return rules_of(processor, config.model_type)
+
+
+def _stated_rules(folder: Path) -> FamilyRules | None:
+    """The rules that a checkpoint's files state in full, else None."""
+    try:
+        model_type = _json_object(folder / "config.json").get("model_type", "")
+        return rules_of(SimpleNamespace(**_video_settings(folder)), model_type)
+    except (OSError, ValueError, UserError):  # transformers says what is wrong, if anything is
+        return None
+
+
+def _video_settings(folder: Path) -> dict[str, Any]:
+    """Settings of the video processor, in the order in which transformers looks for them."""
+    nested = folder / "processor_config.json"
+    if nested.is_file() and "video_processor" in (settings := _json_object(nested)):
+        return settings["video_processor"]
+    own = folder / "video_preprocessor_config.json"
+    return _json_object(own if own.is_file() else folder / "preprocessor_config.json")
+
+
+def _json_object(path: Path) -> dict[str, Any]:
+    value = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} is no JSON object")
+    return value
