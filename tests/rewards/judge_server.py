@@ -77,7 +77,8 @@ def scripted_server(script: Callable[[str], Reply]) -> Generator[ScriptedServer]
             """Say nothing."""
 
     http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=http.serve_forever, daemon=True)
+    # How often it looks whether it is to end; half a second by default.
+    thread = threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     server.base_url = f"http://127.0.0.1:{http.server_address[1]}/v1"
     try:

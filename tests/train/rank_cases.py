@@ -1,5 +1,6 @@
 """What two ranks do in `test_learner_ranks`, each in a process of its own."""
 
+import multiprocessing
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -58,10 +59,19 @@ def share_of(model_path: Path, names: tuple[str, ...]) -> list[TrainExample]:
 DEADLINE_S = 240
 
 
-def run_ranks(work: Callable[..., None], model_path: Path, folder: Path, *, num_ranks: int) -> None:
-    """Runs `work` in as many processes; one that waits for the others for ever is a failure."""
-    args = (free_port("127.0.0.1"), model_path, folder)
-    context = mp.spawn(work, args=args, nprocs=num_ranks, join=False)
+def run_ranks(
+    work: Callable[..., None], models: Path | dict[str, Path], folder: Path, *, num_ranks: int
+) -> None:
+    """Runs `work` in as many processes; one that waits for the others for ever is a failure.
+
+    They are forked from a server that has imported torch and transformers, or vLLM with both for
+    the engines of the session.
+    """
+    multiprocessing.set_forkserver_preload([__name__])
+    args = (free_port("127.0.0.1"), models, folder)
+    context = mp.start_processes(
+        work, args=args, nprocs=num_ranks, join=False, start_method="forkserver"
+    )
     assert context is not None  # since it need not join
     deadline = time.monotonic() + DEADLINE_S
     try:

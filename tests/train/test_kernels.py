@@ -56,33 +56,49 @@ def chunk_gated_delta_rule(query, key, value, g, beta, **others):
 """
 
 FORWARD = """
-import sys
+import os, sys
 from pathlib import Path
 from tests.train.policy_cases import family_at, group, make_learner
-path = Path(sys.argv[1])
-make_learner(path).logprobs(group(family_at(path), "text", (3,)))
+
+model, *folders = map(Path, sys.argv[1:])
+for folder in folders:
+    if child := os.fork():
+        os.waitpid(child, 0)
+        continue
+    os.dup2(os.open(folder / "output.txt", os.O_CREAT | os.O_WRONLY), 1)
+    sys.path.insert(0, str(folder))
+    make_learner(model).logprobs(group(family_at(model), "text", (3,)))
+    sys.exit()
 """
+INSTALLED = ("nothing", "fla", "a broken fla")
 
 
-@pytest.mark.parametrize("installed", ["nothing", "fla", "a broken fla"])
-def test_linear_attention_is_told_as_transformers_computes_it(sharp_models, tmp_path, installed):
-    """In a process that finds another `fla`: the one that is told is the one that runs."""
-    package = tmp_path / "fla" / "ops" / "gated_delta_rule"
-    package.mkdir(parents=True)
-    if installed != "nothing":
-        for folder in (package, package.parent, package.parent.parent):
-            (folder / "__init__.py").touch()
-        text = FLA if installed == "fla" else "import no_triton"
-        (package / "__init__.py").write_text(text)
-    done = subprocess.run(
-        [sys.executable, "-c", FORWARD, str(sharp_models("qwen3_5"))],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+@pytest.fixture(scope="module")
+def lines_with(sharp_models, tmp_path_factory) -> dict[str, list[str]]:
+    """What processes print that find another `fla`, forked before anything looks for one."""
+    folders = [tmp_path_factory.mktemp("packages") for _ in INSTALLED]
+    for installed, folder in zip(INSTALLED, folders, strict=True):
+        package = folder / "fla" / "ops" / "gated_delta_rule"
+        package.mkdir(parents=True)
+        if installed != "nothing":
+            for parent in (package, package.parent, package.parent.parent):
+                (parent / "__init__.py").touch()
+            text = FLA if installed == "fla" else "import no_triton"
+            (package / "__init__.py").write_text(text)
+    subprocess.run(
+        [sys.executable, "-c", FORWARD, sharp_models("qwen3_5"), *folders],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
         check=True,
     )
-    lines = done.stdout.splitlines()
+    outputs = [(folder / "output.txt").read_text().splitlines() for folder in folders]
+    return dict(zip(INSTALLED, outputs, strict=True))
+
+
+@pytest.mark.parametrize("installed", INSTALLED)
+def test_linear_attention_is_told_as_transformers_computes_it(lines_with, installed):
+    """The one that is told is the one that runs."""
+    lines = lines_with[installed]
     [line] = [line for line in lines if line.startswith("kernels: ")]
     if installed == "fla":
         assert "linear attention flash-linear-attention's chunk_gated_delta_rule," in line

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 
 from easyvideor1.preprocess.families import _ADAPTERS
-from easyvideor1.train.network import free_port
 from tests.train.policy_cases import (
     all_groups,
     family_at,
@@ -19,7 +17,7 @@ from tests.train.policy_cases import (
     largest_difference,
     make_learner,
 )
-from tests.train.rank_cases import BFLOAT16_FAMILIES, run_in_bfloat16
+from tests.train.rank_cases import BFLOAT16_FAMILIES, run_in_bfloat16, run_ranks
 
 FAMILIES = sorted(_ADAPTERS)
 
@@ -54,7 +52,7 @@ def in_bfloat16(sharp_models, tmp_path_factory: pytest.TempPathFactory) -> dict[
     """What a process group of one rank saw, by family."""
     folder = tmp_path_factory.mktemp("bfloat16")
     paths = {name: sharp_models(name) for name in BFLOAT16_FAMILIES}
-    mp.spawn(run_in_bfloat16, args=(free_port("127.0.0.1"), paths, folder), nprocs=1)
+    run_ranks(run_in_bfloat16, paths, folder, num_ranks=1)
     return torch.load(folder / "results.pt", weights_only=False)
 
 
