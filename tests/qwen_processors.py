@@ -21,7 +21,8 @@ from easyvideor1.schema.budget import FrameBudget
 
 QWEN2 = FamilyRules(name="qwen2_vl", patch_size=14, merge_size=2, temporal_patch_size=2)
 QWEN3 = FamilyRules(name="qwen3_vl", patch_size=16, merge_size=2, temporal_patch_size=2)
-FAMILIES = {"Qwen2-VL": QWEN2, "Qwen2.5-VL": QWEN2, "Qwen3-VL": QWEN3, "Qwen3.5": QWEN3}
+FAMILIES = {"Qwen2-VL and Qwen2.5-VL": QWEN2, "Qwen3-VL and Qwen3.5": QWEN3}
+"""Two families each have the same rules and the same processor; `test_rules` holds them to it."""
 
 PROCESSORS = {"qwen2_vl": Qwen2VLVideoProcessor, "qwen3_vl": Qwen3VLVideoProcessor}
 

@@ -1,18 +1,22 @@
-"""Random clips as the cache stores them. Also run as a program: a writer to be killed."""
+"""Clips as the cache stores them. Also run as a program: a writer to be killed."""
 
 import sys
 import time
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from easyvideor1.preprocess.cache import open_cache
+from easyvideor1.preprocess.cache_settings import record_settings
 from easyvideor1.preprocess.clip import Clip, ClipMetadata
 from easyvideor1.preprocess.config import CacheConfig, CacheFormat
+from easyvideor1.preprocess.decode import decode
 from easyvideor1.preprocess.frame_cache import StoredClip
 from easyvideor1.preprocess.keys import key_of
-from easyvideor1.schema.records import MediaKind
+from easyvideor1.preprocess.store import ClipStore
+from easyvideor1.schema.records import MediaKind, Sample
 from tests.media import moving_colours
 
 
@@ -66,6 +70,23 @@ def drafts_of(cache_dir: str) -> Path:
     drafts = Path(cache_dir) / "runs" / uuid.uuid4().hex
     drafts.mkdir(parents=True)
     return drafts
+
+
+def put_in_cache(store: ClipStore, *samples: Sample) -> None:
+    """As the engine does, in this process."""
+    folder = store.cache_config.dir
+    all_media = dict.fromkeys(media for sample in samples for media in sample.media)
+    record_settings(Path(folder), drafts_of(folder), map(store.settings, all_media))
+    with open_cache(store.cache_config).writer(drafts_of(folder)) as writer:
+        for media in all_media:
+            clip = decode(media, store.budget(media), store.rules, store.decode_config)
+            writer.add(
+                StoredClip(
+                    clip=replace(clip, key=store.key(media)),
+                    settings=store.settings(media),
+                    source=media.path,
+                )
+            )
 
 
 def write_until_killed(folder: str, format_name: str, shard_bytes: int) -> None:

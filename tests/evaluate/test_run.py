@@ -11,13 +11,21 @@ from easyvideor1.evaluate import run
 from easyvideor1.evaluate.config import EvaluateConfig, register
 from easyvideor1.schema.conf import compose
 from tests.live_engine import LiveEngine
+from tests.stored_clips import put_in_cache
 
 
 class Bench:
-    """The small toybox as a benchmark of its own, answered by the session's engine."""
+    """The small toybox as a benchmark of its own, answered by the session's engine.
 
-    def __init__(self, engine: LiveEngine, data: Path, outputs: Path):
-        self.engine, self.data, self.outputs = engine, data, outputs
+    Args:
+        engine: answers.
+        data: a copy of the toybox.
+        outputs: for results.
+        cache: what is not in there is decoded on the fly.
+    """
+
+    def __init__(self, engine: LiveEngine, data: Path, outputs: Path, cache: Path):
+        self.engine, self.data, self.outputs, self.cache = engine, data, outputs, cache
 
     def config(self, *overrides: str) -> EvaluateConfig:
         register()
@@ -27,7 +35,7 @@ class Bench:
             "benchmarks.toybox.data.toybox=null",
             f"benchmarks.toybox.data.validation=[{self.data}/validation.jsonl]",
             "benchmarks.toybox.generation.max_new_tokens=4",
-            "cache.mode=live",
+            f"cache.dir={self.cache}",
             f"output_dir={self.outputs}",
         ]
         return compose("evaluate", [*settings, *overrides], EvaluateConfig)
@@ -58,11 +66,24 @@ class Bench:
         return {sample.id for sample in opened.samples}
 
 
+@pytest.fixture(scope="module")
+def cache(
+    session_engine: LiveEngine, toybox_dir: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Holds all clips, so that an evaluation starts no decoder process."""
+    folder = tmp_path_factory.mktemp("cache")
+    filled = Bench(session_engine, toybox_dir, folder / "results", folder / "frames")
+    _, evaluation = filled.open()
+    evaluation.folder.close()
+    put_in_cache(evaluation.store, *evaluation.opened.samples)
+    return filled.cache
+
+
 @pytest.fixture
-def bench(engine: LiveEngine, toybox_dir: Path, tmp_path: Path) -> Bench:
+def bench(engine: LiveEngine, toybox_dir: Path, tmp_path: Path, cache: Path) -> Bench:
     data = tmp_path / "data"
     shutil.copytree(toybox_dir, data)
-    return Bench(engine, data, tmp_path / "results")
+    return Bench(engine, data, tmp_path / "results", cache)
 
 
 def clips(bench: Bench) -> list[Path]:
@@ -71,7 +92,7 @@ def clips(bench: Bench) -> list[Path]:
 
 def test_a_run_answers_everything_once_and_a_second_one_asks_nothing(bench: Bench) -> None:
     assert bench.asked() == bench.all_questions
-    summary = bench.finish()
+    summary = bench.finish("cache.mode=live")
     assert summary["statuses"] == {"truncated": len(bench.all_questions)}
     assert summary["videos"] == len(clips(bench)) and summary["coverage"] == 1.0
     assert summary["cache"] == {"hits": 0, "misses": len(clips(bench)), "hit_rate": 0.0}
@@ -119,6 +140,7 @@ def test_a_blind_run_is_another_protocol_on_the_same_frames(bench: Bench) -> Non
     seeing.folder.close()
     blind.folder.close()
     summary = bench.finish("blank_frames=true")
+    assert summary["cache"]["hit_rate"] == 1.0
     assert summary["blank_frames"] and summary["questions"] == len(bench.all_questions)
 
 
@@ -140,7 +162,7 @@ def test_repeats_are_several_answers_to_one_question(bench: Bench) -> None:
 
 
 def test_two_runs_of_one_protocol_give_the_same_answers(bench: Bench, tmp_path: Path) -> None:
-    other = Bench(bench.engine, bench.data, tmp_path / "other")
+    other = Bench(bench.engine, bench.data, tmp_path / "other", bench.cache)
     sampled = "benchmarks.toybox.generation.temperature=1.0"
     texts = []
     for each, limits in ((bench, "pipeline.max_requests=1"), (other, "pipeline.max_requests=64")):

@@ -1,12 +1,14 @@
 """Fixtures of the decode and cache tests."""
 
 import os
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
-from easyvideor1.preprocess.config import CacheConfig, DecodeConfig, Decoder
+from easyvideor1.preprocess.config import CacheConfig, DecodeConfig, Decoder, RayConfig
 from easyvideor1.preprocess.decoders import torchcodec_problem
+from easyvideor1.preprocess.ray_session import ray_session
 from easyvideor1.preprocess.rules import FamilyRules
 
 
@@ -34,3 +36,10 @@ def decode_config(request: pytest.FixtureRequest) -> DecodeConfig:
 @pytest.fixture
 def cache_config(tmp_path: Path) -> CacheConfig:
     return CacheConfig(dir=str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="module")
+def our_ray() -> Generator[None]:
+    """One Ray for a whole file; the engine uses it because it is there."""
+    with ray_session(RayConfig(), num_cpus=2):
+        yield

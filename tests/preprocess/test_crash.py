@@ -108,7 +108,7 @@ def kill_at(run: Run, data: Data, rng: random.Random, *, longest_s: float) -> bo
             time.sleep(0.01)
         time.sleep(rng.uniform(0.0, longest_s))
     else:
-        time.sleep(rng.uniform(0.0, 15.0))
+        time.sleep(rng.uniform(0.0, 10.0))
     ended = run.process.poll() is not None
     run.kill()
     return not ended

@@ -239,9 +239,9 @@ def test_the_bytes_in_flight_are_bounded(
 ) -> None:
     log = tmp_path / "log"
     log.mkdir()
-    jobs = jobs_of(*[f"watched {log} {at_once}"] * 10)
+    jobs = jobs_of(*[f"watched {log} {at_once}"] * 8)
     max_bytes = jobs_that_fit * max_frame_bytes(jobs[0])
-    assert ends(setting.run(jobs, num_workers=4, max_bytes=max_bytes)) == {End.decoded: 10}
+    assert ends(setting.run(jobs, num_workers=4, max_bytes=max_bytes)) == {End.decoded: 8}
     assert overlaps(log) == at_once
 
 

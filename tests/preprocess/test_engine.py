@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,12 +14,11 @@ from PIL import Image
 
 from easyvideor1.preprocess import decode_counter, engine
 from easyvideor1.preprocess.cache import open_cache, verify
-from easyvideor1.preprocess.config import CacheConfig, CacheMode, DecodeConfig, Decoder, RayConfig
+from easyvideor1.preprocess.config import CacheConfig, CacheMode, DecodeConfig, Decoder
 from easyvideor1.preprocess.decode import decode
 from easyvideor1.preprocess.engine import cache_all, cache_samples, ensure_cached, needed_keys
 from easyvideor1.preprocess.errors import MissingClipsError
 from easyvideor1.preprocess.quarantine import quarantine_path
-from easyvideor1.preprocess.ray_session import ray_session
 from easyvideor1.preprocess.rules import FamilyRules
 from easyvideor1.preprocess.store import ClipStore
 from easyvideor1.schema import jsonl
@@ -29,17 +27,12 @@ from easyvideor1.schema.readers import write_samples
 from easyvideor1.schema.records import Media, ProblemType, Sample
 from tests.media import image, real_clip, video, write_video
 
+pytestmark = pytest.mark.usefixtures("our_ray")
+
 BUDGETS = Budgets(
     video=FrameBudget(max_frames=4, max_pixels=40_000),
     validation_video=FrameBudget(max_frames=6, max_pixels=40_000),
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def our_ray() -> Generator[None]:
-    """One Ray for all tests of this file; the engine uses it because it is there."""
-    with ray_session(RayConfig(), num_cpus=2):
-        yield
 
 
 @pytest.fixture

@@ -180,13 +180,15 @@ def test_a_decoder_that_died_in_between_is_replaced(
 
 def test_the_decoder_dies_with_its_parent(rules: FamilyRules, hanging: str) -> None:
     program = (
+        "from easyvideor1.preprocess.config import DecodeConfig, Decoder\n"
         "from easyvideor1.preprocess.killable import KillableDecoder\n"
-        "from tests.preprocess.test_killable import BUDGET, CONFIG, video\n"
         "from easyvideor1.preprocess.rules import FamilyRules\n"
-        f"rules = {rules!r}\n"
-        "decoder = KillableDecoder(CONFIG)\n"
+        "from easyvideor1.schema.budget import FrameBudget\n"
+        "from easyvideor1.schema.records import Media, MediaKind\n"
+        "decoder = KillableDecoder(DecodeConfig(decoder=Decoder.pyav))\n"
         "print(decoder._started().process.pid, flush=True)\n"
-        f"decoder.decode(video({hanging!r}), BUDGET, rules)\n"
+        f"media = Media(kind=MediaKind.video, path={hanging!r})\n"
+        f"decoder.decode(media, FrameBudget(), {rules!r})\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None

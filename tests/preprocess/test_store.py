@@ -12,20 +12,16 @@ import numpy as np
 import pytest
 
 from easyvideor1.preprocess import decode_counter
-from easyvideor1.preprocess.cache import open_cache
-from easyvideor1.preprocess.cache_settings import record_settings
 from easyvideor1.preprocess.clip import Clip
 from easyvideor1.preprocess.config import CacheConfig, CacheMode, Codec, DecodeConfig, Decoder
-from easyvideor1.preprocess.decode import decode
 from easyvideor1.preprocess.errors import DecodeError, MissingClipError
-from easyvideor1.preprocess.frame_cache import StoredClip
 from easyvideor1.preprocess.quarantine import Failure, Quarantine
 from easyvideor1.preprocess.rules import FamilyRules
 from easyvideor1.preprocess.store import ClipStore, LoadCounts
 from easyvideor1.schema.budget import Budgets, FrameBudget
 from easyvideor1.schema.records import ProblemType, Sample
 from tests.media import real_clip, video, write_numbered
-from tests.stored_clips import drafts_of
+from tests.stored_clips import put_in_cache
 
 BUDGETS = Budgets(
     video=FrameBudget(max_frames=4, max_pixels=40_000),
@@ -71,22 +67,6 @@ def like(store: ClipStore, budgets: Budgets | None = None, **cache: Any) -> Clip
     """The same store with other settings of the cache, or other budgets."""
     config = replace(store.cache_config, **cache)
     return ClipStore(config, budgets or store.budgets, store.rules, store.decode_config)
-
-
-def put_in_cache(store: ClipStore, sample: Sample) -> None:
-    """As the engine does, in this process."""
-    folder = Path(store.cache_config.dir)
-    record_settings(folder, drafts_of(folder), map(store.settings, sample.media))
-    with open_cache(store.cache_config).writer(drafts_of(folder)) as writer:
-        for media in sample.media:
-            clip = decode(media, store.budget(media), store.rules, store.decode_config)
-            writer.add(
-                StoredClip(
-                    clip=replace(clip, key=store.key(media)),
-                    settings=store.settings(media),
-                    source=media.path,
-                )
-            )
 
 
 def equal(one: list[Clip], other: list[Clip]) -> bool:

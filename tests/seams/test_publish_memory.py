@@ -106,6 +106,8 @@ def publish_alternately(
 ) -> Memory:
     """Publish the two weight sets in turn; every greedy answer is that of the newest."""
     memory = Memory(engine)
+    gc.collect()
+    gc.freeze()  # a collection before each reading then looks at what came since
     sample = sample_about(CLIPS)
     prompt = engine.family.prompt_token_ids(sample, instruction(sample))
     for step in range(count):
@@ -115,6 +117,7 @@ def publish_alternately(
         if keep is not None:
             keep.extend(value.clone() for value in weight_sets[step % 2].values())
         memory.read()
+    gc.unfreeze()
     return memory
 
 

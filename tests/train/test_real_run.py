@@ -56,33 +56,34 @@ def children() -> set[str]:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "stops", [(1,), pytest.param((1, 2), marks=pytest.mark.slow)], ids=["one step", "continued"]
+)
 def test_a_run_trains_is_continued_and_leaves_a_model(
-    tiny_model_path, toybox_dir, tmp_path, monkeypatch
+    stops, tiny_model_path, toybox_dir, tmp_path, monkeypatch
 ):
+    """A run to each of these steps; a later one is a second Ray in this process."""
     monkeypatch.setenv("EVR_OUTPUTS", str(tmp_path))
-    counters = tmp_path / "decodes"
-    before = children()
-
-    # The checkpoints of its warm start are written while it goes on.
-    settings = ("train.steps=1", "learner.ranks=2", "learner.async_save=true")
-    first = composed(tiny_model_path, toybox_dir, tmp_path, *settings)
-    cli.cache_clips(first, cli.read_data(first))
-    monkeypatch.setenv(decode_counter.VARIABLE, str(counters))
-    accuracy = cli.run(first)
-    assert accuracy is not None and 0 <= accuracy <= 1
+    monkeypatch.setenv(decode_counter.VARIABLE, str(tmp_path / "decodes"))
     folder = RunFolder(tmp_path / "run")
-    names = [checkpoint.position.name for checkpoint in folder.checkpoints()]
-    assert names == ["warm_start_000002", "step_000001"]
-    assert cli.run(first) == accuracy  # nothing left to do, nothing started
-
-    # A second Ray in this process continues the run.
-    longer = composed(tiny_model_path, toybox_dir, tmp_path, "train.steps=2", "learner.ranks=2")
-    cli.run(longer)
+    before = children()
+    for step in stops:
+        # The checkpoints of its warm start are written while it goes on.
+        settings = (f"train.steps={step}", "learner.ranks=2", "learner.async_save=true")
+        config = composed(tiny_model_path, toybox_dir, tmp_path, *settings)
+        cli.cache_clips(config, cli.read_data(config))
+        num_decoded = decode_counter.total(tmp_path / "decodes")
+        accuracy = cli.run(config)
+        assert accuracy is not None and 0 <= accuracy <= 1
+        names = [checkpoint.position.name for checkpoint in folder.checkpoints()]
+        assert names == ["warm_start_000002", *(f"step_{n:06}" for n in range(1, step + 1))]
+        assert cli.run(config) == accuracy  # nothing left to do, nothing started
+        assert decode_counter.total(tmp_path / "decodes") == num_decoded
 
     rows = jsonl.read(folder.metrics)
     assert [row["step"] for row in rows if "warm_start/learner/loss" in row] == [1, 2]
     steps = [row for row in rows if "reward/mean" in row]
-    assert [row["step"] for row in steps] == [1, 2]
+    assert [row["step"] for row in steps] == list(stops)
     for row in steps:
         assert row["checkpoint/save_seconds"] > 0 and row["checkpoint/stall_seconds"] > 0
         assert 0 < row["offline/share"] < 1
@@ -92,19 +93,18 @@ def test_a_run_trains_is_continued_and_leaves_a_model(
         for reader in ("rollout", "learner"):
             assert row[f"cache/hit_rate/{reader}"] == 1.0
             assert row[f"cache/misses/{reader}"] == 0
-    assert decode_counter.total(counters) == 0
     deadline = time.monotonic() + 30
     while (left := children() - before) and time.monotonic() < deadline:
         time.sleep(0.5)
     assert not left
-    mlflow_holds_one_run_with_both_steps(tmp_path)
+    mlflow_holds_one_run_with_all_steps(tmp_path, list(stops))
     exported_model_loads(folder.export)
-    cli.run(replace(longer, job=Job.export))
-    exported = folder.path / "exports" / "step_000002" / "model.safetensors"
+    cli.run(replace(config, job=Job.export))
+    exported = folder.path / "exports" / f"step_{stops[-1]:06}" / "model.safetensors"
     assert exported.read_bytes() == (folder.export / "model.safetensors").read_bytes()
 
 
-def mlflow_holds_one_run_with_both_steps(outputs: Path) -> None:
+def mlflow_holds_one_run_with_all_steps(outputs: Path, steps: list[int]) -> None:
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(f"sqlite:///{outputs / 'mlflow.db'}")
@@ -112,9 +112,9 @@ def mlflow_holds_one_run_with_both_steps(outputs: Path) -> None:
     assert experiment is not None
     (run,) = client.search_runs([experiment.experiment_id])
     assert run.info.status == "FINISHED"
-    assert run.data.tags["checkpoint"].endswith("step_000002")
+    assert run.data.tags["checkpoint"].endswith(f"step_{steps[-1]:06}")
     history = client.get_metric_history(run.info.run_id, "reward/mean")
-    assert [point.step for point in history] == [1, 2]
+    assert [point.step for point in history] == steps
 
 
 def exported_model_loads(folder: Path) -> None:
