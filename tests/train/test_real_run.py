@@ -67,10 +67,19 @@ def test_a_run_trains_is_continued_and_leaves_a_model(
     monkeypatch.setenv(decode_counter.VARIABLE, str(tmp_path / "decodes"))
     folder = RunFolder(tmp_path / "run")
     before = children()
-    for step in stops:
+    configs = [
         # The checkpoints of its warm start are written while it goes on.
-        settings = (f"train.steps={step}", "learner.ranks=2", "learner.async_save=true")
-        config = composed(tiny_model_path, toybox_dir, tmp_path, *settings)
+        composed(
+            tiny_model_path,
+            toybox_dir,
+            tmp_path,
+            f"train.steps={step}",
+            "learner.ranks=2",
+            "learner.async_save=true",
+        )
+        for step in stops
+    ]
+    for step, config in zip(stops, configs, strict=True):
         cli.cache_clips(config, cli.read_data(config))
         num_decoded = decode_counter.total(tmp_path / "decodes")
         accuracy = cli.run(config)
@@ -99,7 +108,7 @@ def test_a_run_trains_is_continued_and_leaves_a_model(
     assert not left
     mlflow_holds_one_run_with_all_steps(tmp_path, list(stops))
     exported_model_loads(folder.export)
-    cli.run(replace(config, job=Job.export))
+    cli.run(replace(configs[-1], job=Job.export))
     exported = folder.path / "exports" / f"step_{stops[-1]:06}" / "model.safetensors"
     assert exported.read_bytes() == (folder.export / "model.safetensors").read_bytes()
 

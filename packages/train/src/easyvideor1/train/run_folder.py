@@ -53,7 +53,6 @@ FREE_TO_CHANGE = (
     "learner.shard_size",
     "learner.threads",
     "learner.timeout_s",
-    "learner.shard_size",
     "learner.process_group_timeout_s",
     "cache",
     "decode.workers",
