@@ -27,9 +27,10 @@ def test_the_gradient_does_not_depend_on_the_micro_batches(sharp_models, name):
     """Sequences are padded on the right, which recurrent layers, too, must not see."""
     path = sharp_models(name)
     learner = make_learner(path)
-    examples = all_groups(family_at(path), lengths=(5, 2))
+    examples = all_groups(family_at(path), lengths=(5, 2, 3))
     whole, metrics = gradients_of(learner, examples)
-    assert metrics["learner/trained_tokens"] == 7 * 6
+    assert metrics["learner/trained_tokens"] == 10 * 6
+    assert metrics["learner/loss"] == pytest.approx(-0.5 / 3), "advantages of 1, -1 and 0.5"
     learner.config.micro_batch_tokens = 1
     alone, alone_metrics = gradients_of(learner, examples)
     assert largest_difference(alone, whole) < 2e-5
