@@ -10,7 +10,11 @@ import torch
 
 from easyvideor1.evaluate.config import EngineConfig
 from easyvideor1.evaluate.engine import Engine
-from easyvideor1.evaluate.engine_request import EngineDiedError, RequestRefusedError
+from easyvideor1.evaluate.engine_request import (
+    EngineDiedError,
+    EngineResult,
+    RequestRefusedError,
+)
 from easyvideor1.evaluate.weight_buckets import write_buckets
 from easyvideor1.preprocess.clip import Clip
 from easyvideor1.rewards import instruction
@@ -181,6 +185,44 @@ def test_a_seed_gives_the_same_answers_whatever_else_is_asked(engine: LiveEngine
     ids = [completion.token_ids for completion in alone.completions]
     assert ids == [completion.token_ids for completion in together.completions]
     assert len({tuple(answer) for answer in ids}) == 3
+
+
+def test_requests_in_order_are_answered_as_each_alone_and_a_refused_one_fails_alone(
+    engine: LiveEngine,
+) -> None:
+    settings: dict[str, Any] = {"temperature": 1.0, "max_new_tokens": 8, "n": 2, "seed": 5}
+    asked = [(prompt(engine, CASES[name]), CASES[name]) for name in ("text", "video", "image")]
+    alone = [engine.generate(ids, clips, **settings) for ids, clips in asked]
+    too_long = ([*asked[0][0] * 200], [])
+    requests = [engine.request(ids, clips, **settings) for ids, clips in [*asked, too_long]]
+
+    *together, refusal = engine.run(engine.engine.generate_in_order(requests))
+    assert isinstance(refusal, RequestRefusedError)
+    for one, other in zip(alone, together, strict=True):
+        assert isinstance(other, EngineResult)
+        assert one.prompt_token_ids == other.prompt_token_ids
+        assert [c.token_ids for c in one.completions] == [c.token_ids for c in other.completions]
+    assert engine.generate(*asked[0], **settings).completions == alone[0].completions
+
+
+def test_requests_in_order_give_the_same_log_probs_to_the_last_bit(engine: LiveEngine) -> None:
+    """Whatever was asked before: with caches, less would be computed and rounded otherwise."""
+    names = ["video", "text", "image and video", "two videos"]
+    asked = [(prompt(engine, CASES[name]), CASES[name]) for name in names if name in CASES]
+
+    def logprobs() -> list[Any]:
+        requests = [
+            engine.request(
+                ids, clips, temperature=1.0, max_new_tokens=8, n=3, seed=7, logprobs=True
+            )
+            for ids, clips in asked
+        ]
+        results = engine.run(engine.engine.generate_in_order(requests))
+        return [c.logprobs for result in results for c in result.completions]  # type: ignore[union-attr]
+
+    first = logprobs()
+    engine.generate(*asked[0], temperature=0.0, max_new_tokens=4)
+    assert logprobs() == first
 
 
 def test_a_stopped_answer_keeps_its_end_token_and_a_cut_one_says_so(engine: LiveEngine) -> None:

@@ -63,13 +63,42 @@ def of_category(samples: list[Sample], category: str) -> list[Sample]:
     return [sample for sample in samples if sample.category == category]
 
 
+def colour_in(frames: np.ndarray) -> str:
+    """Of the squares in the first frame."""
+    red, green, blue = frames[0][bright(frames[:1])[0]].mean(axis=0)
+    if blue > max(red, green):
+        return "blue"
+    if min(red, green) > 150:
+        return "yellow"
+    return "red" if red > green else "green"
+
+
 def test_the_colour_is_the_one_in_the_pixels(validation: list[Sample]) -> None:
     for sample in of_category(validation, "colour"):
-        first = frames_of(sample)[0]
-        red, green, blue = first[bright(first[None])[0]].mean(axis=0)
-        seen = "blue" if blue > max(red, green) else "yellow" if min(red, green) > 150 else None
-        seen = seen or ("red" if red > green else "green")
+        seen = colour_in(frames_of(sample))
         assert sample.options["ABCD".index(str(sample.answer))] == seen
+
+
+def test_a_hard_answer_is_colour_count_and_end_in_three_digits(folder: Path) -> None:
+    samples = list(read_samples(folder / "hard_validation.jsonl"))
+    assert len(samples) == CONFIG.validation_clips
+    for sample in samples:
+        frames = frames_of(sample)
+        colour = ("red", "green", "blue", "yellow").index(colour_in(frames)) + 1
+        count, stays = count_islands(bright(frames)[0]), bool(bright(frames)[-1].any())
+        assert sample.answer == int(f"{colour}{count}{int(stays)}")
+
+
+def test_every_hard_training_sample_has_an_offline_answer_and_no_clip_of_validation(
+    folder: Path, validation: list[Sample]
+) -> None:
+    held_out = {frames_of(sample).tobytes() for sample in validation}
+    for name, number in (("train", CONFIG.train_clips), ("form", CONFIG.hard_form_clips)):
+        samples = list(read_samples(folder / f"hard_{name}.jsonl"))
+        assert len(samples) == number
+        for sample in samples:
+            assert f"<answer>{sample.answer}</answer>" in sample.offline[0].text
+            assert frames_of(sample).tobytes() not in held_out
 
 
 def test_the_count_is_the_number_of_separate_squares(validation: list[Sample]) -> None:
@@ -124,5 +153,5 @@ def test_a_part_of_the_training_samples_has_an_offline_trajectory(folder: Path) 
 
 def test_the_same_seed_gives_the_same_clips(folder: Path, tmp_path: Path) -> None:
     toybox.build(CONFIG, tmp_path)
-    for name in ("train.jsonl", "validation.jsonl", "clips/train_00003.mp4"):
+    for name in ("train.jsonl", "hard_form.jsonl", "clips/train_00003.mp4"):
         assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()

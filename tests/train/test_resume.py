@@ -1,9 +1,11 @@
 """A run that is stopped and started again does what an uninterrupted one does."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -124,3 +126,88 @@ def test_a_killed_run_ends_as_an_uninterrupted_one_to_the_last_bit(sharp_model_p
         data.load_state(end.state["data"])
         next_batches.append(data.take(4))
     assert next_batches[0] == next_batches[1]
+
+
+# With the real engine, learner and Ray
+
+COMMAND = [sys.executable, "-c", "from easyvideor1.train.cli import main; main()"]
+SAMPLED_STEPS, KILL_AFTER_STEP = 6, 3
+
+
+def begin_sampled_run(model_path: Path, data: Path, outputs: Path) -> "subprocess.Popen[bytes]":
+    """Six steps whose every sampled answer goes to samples.jsonl."""
+    settings = [
+        f"model.path={model_path}",
+        "model.build=null",
+        f"data.train=[{data / 'train.jsonl'}]",
+        "data.validation=[]",
+        "data.toybox=null",
+        "mixing=replace",
+        "algorithm.advantage.name=ema_grpo",
+        "rollout.batch_size=4",
+        "rollout.group_size=4",
+        "rollout.max_new_tokens=16",
+        "rollout.deterministic=true",
+        "rollout.engine.kv_cache_bytes=33554432",
+        "learner.optimizer.lr=1e-3",
+        "tracking.mlflow=false",
+        "tracking.samples_every=1",
+        "tracking.samples_groups=4",
+        f"train.steps={SAMPLED_STEPS}",
+        "train.save_every=1",
+        f"output_dir={outputs / 'run'}",
+    ]
+    environment = {**os.environ, "EVR_OUTPUTS": str(outputs), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([*COMMAND, *settings], env=environment)
+
+
+def sampled_texts(run: RunFolder) -> dict[tuple[int, str], list[str]]:
+    """The answers by step and sample; a step that was repeated has them twice."""
+    texts: dict[tuple[int, str], list[str]] = {}
+    for line in run.samples.read_text().splitlines():
+        row = json.loads(line)
+        texts.setdefault((row["step"], row["sample_id"]), []).append(row["text"])
+    return texts
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_killed_run_samples_what_an_uninterrupted_one_does(
+    sharp_model_path, toybox_dir, tmp_path
+):
+    """With the real engine: the same texts, weights to 1e-6."""
+    runs = []
+    for name in ("straight", "killed"):
+        outputs = tmp_path / name
+        process = begin_sampled_run(sharp_model_path, toybox_dir, outputs)
+        runs.append(RunFolder(outputs / "run"))
+        if name == "killed":
+            sealed = runs[1].path / "checkpoints" / f"step_{KILL_AFTER_STEP:06d}"
+            deadline = time.monotonic() + 300
+            while not sealed.exists():
+                assert process.poll() is None and time.monotonic() < deadline
+                time.sleep(0.05)
+            process.kill()
+            assert process.wait() == -signal.SIGKILL
+            assert runs[1].checkpoints()[-1].position.step < SAMPLED_STEPS
+            process = begin_sampled_run(sharp_model_path, toybox_dir, outputs)
+        assert process.wait(timeout=300) == 0
+
+    straight, killed = (sampled_texts(run) for run in runs)
+    assert straight.keys() == killed.keys()
+    assert len({text for texts in straight.values() for text in texts}) > 4 * SAMPLED_STEPS
+    for asked, texts in straight.items():
+        # What the killed run had written of a step when it died is what it wrote again.
+        times = len(killed[asked]) // len(texts)
+        assert times in (1, 2) and killed[asked] == texts * times, asked
+
+    ends = [run.checkpoints()[-1] for run in runs]
+    assert [end.position.step for end in ends] == [SAMPLED_STEPS, SAMPLED_STEPS]
+    learners = [make_learner(sharp_model_path) for _ in ends]
+    for learner, end in zip(learners, ends, strict=True):
+        learner.load(end.learner)
+    begun = dict(make_learner(sharp_model_path).gather_weights())
+    weights = [dict(learner.gather_weights()) for learner in learners]
+    for key, value in weights[0].items():
+        torch.testing.assert_close(weights[1][key], value, atol=1e-6, rtol=0)
+    assert max(float((value - begun[key]).abs().max()) for key, value in weights[0].items()) > 1e-3

@@ -18,6 +18,7 @@ from easyvideor1.preprocess.store import LoadCounts
 from easyvideor1.schema.records import Completion, Media, MediaKind, Segment
 from easyvideor1.train.config import RolloutConfig, Seeding
 from easyvideor1.train.rollout import (
+    Ask,
     EngineActor,
     RaySampler,
     Refusal,
@@ -43,8 +44,10 @@ class Recorder:
     def each(self, method, calls, *, timeout_s):
         self.calls += [(method, engine, *args) for engine, args in calls]
         return [
-            Refusal(reason="8 tokens against 9") if prompt.sample.id in self.refused else [name]
-            for _, (name, prompt, *_) in calls
+            Refusal(reason="8 tokens against 9")
+            if ask.prompt.sample.id in self.refused
+            else [ask.request_id]
+            for _, (ask,) in calls
         ]
 
     def all(self, method, *, timeout_s):
@@ -71,7 +74,7 @@ def test_a_prompt_is_one_request_with_a_seed_of_its_own(prompts):
     def ask(seed, step):
         engines = Recorder(1)
         RaySampler(engines, RolloutConfig(), seed=seed).generate(prompts, [4, 3, 4], step=step)
-        return [settings for _, _, _, _, settings, *_ in engines.calls]
+        return [asked.settings for _, _, asked in engines.calls]
 
     settings = ask(0, 1)
     assert [one.n for one in settings] == [4, 3, 4]
@@ -91,11 +94,11 @@ def test_another_draw_and_the_control_have_seeds_of_their_own(prompts):
         return engines.calls
 
     calls = [ask(), ask(draw=1), ask(draw=2), ask(shuffled_frames=True)]
-    seeds = [settings.seed for asked in calls for _, _, _, _, settings, *_ in asked]
+    seeds = [asked.settings.seed for asks in calls for _, _, asked in asks]
     assert len(set(seeds)) == 12
-    names = [name for asked in calls for _, _, name, *_ in asked]
+    names = [asked.request_id for asks in calls for _, _, asked in asks]
     assert len(set(names)) == 12 and names[-1] == "step 1, shuffled, 2: s2"
-    shuffle_seeds = [call[-1] for asked in calls for call in asked]
+    shuffle_seeds = [asked.shuffle_seed for asks in calls for _, _, asked in asks]
     assert shuffle_seeds[:9] == [None] * 9 and len(set(shuffle_seeds[9:])) == 3
 
 
@@ -107,11 +110,11 @@ def test_a_completion_is_drawn_as_the_rollout_group_says(prompts):
     sampler = RaySampler(engines, config, seed=0)
     sampler.generate(prompts[:1], [4], step=1)
     sampler.answer(prompts[:1], validation=False)
-    (_, _, _, _, sampled, *_), (_, _, _, _, greedy, validation, _) = engines.calls
+    (_, _, sampled), (_, _, greedy) = engines.calls
     drawn = SamplingSettings(**law, **penalties, max_new_tokens=7, n=4, logprobs=True)
-    assert sampled == drawn
-    assert greedy == replace(drawn, temperature=0.0, n=1, logprobs=False)
-    assert validation is False
+    assert sampled.settings == drawn
+    assert greedy.settings == replace(drawn, temperature=0.0, n=1, logprobs=False)
+    assert greedy.validation is False
 
 
 def test_with_a_seed_the_frames_of_every_video_are_shuffled_apart(table):
@@ -163,7 +166,7 @@ def test_the_engines_own_seed_leaves_requests_without_one(prompts):
     RaySampler(engines, RolloutConfig(seeding=Seeding.engine), seed=0).generate(
         prompts, [4] * 3, step=1
     )
-    assert [settings.seed for _, _, _, _, settings, *_ in engines.calls] == [None] * 3
+    assert [asked.settings.seed for _, _, asked in engines.calls] == [None] * 3
 
 
 def test_engines_and_runs_draw_from_streams_of_their_own(table, tmp_path):
@@ -218,7 +221,8 @@ def complete(prompt, engine, clips=None):
     actor: Any = object.__new__(EngineActor)
     actor._engine, actor._stores = engine, {False: clips or Clips()}
     actor._slots = Slots(1)
-    return asyncio.run(actor.complete("s0", prompt, SamplingSettings(), False))
+    ask = Ask(request_id="s0", prompt=prompt, settings=SamplingSettings(), validation=False)
+    return asyncio.run(actor.complete(ask))
 
 
 def test_a_failed_request_is_asked_once_more_under_another_name(prompts):
@@ -249,9 +253,9 @@ def test_validation_is_greedy_and_on_its_own_budget(prompts):
     engines = Recorder(2)
     answers = RaySampler(engines, RolloutConfig(), seed=0).answer(prompts)
     assert len(answers) == 3
-    for _, _, _, _, settings, validation, shuffle_seed in engines.calls:
-        assert settings == SamplingSettings(temperature=0.0, max_new_tokens=1_024)
-        assert validation is True and shuffle_seed is None
+    for _, _, asked in engines.calls:
+        assert asked.settings == SamplingSettings(temperature=0.0, max_new_tokens=1_024)
+        assert asked.validation is True and asked.shuffle_seed is None
 
 
 def test_a_sample_that_stands_twice_in_a_batch_gets_two_request_ids(prompts):

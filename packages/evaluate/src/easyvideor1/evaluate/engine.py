@@ -9,6 +9,7 @@ learner never shares a process with an engine.
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -26,13 +27,14 @@ from easyvideor1.evaluate.gate import Gate
 from easyvideor1.schema.records import Completion, Segment
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Awaitable, Coroutine, Generator
 
     from vllm import SamplingParams
     from vllm.config import VllmConfig
     from vllm.inputs import EngineInput
     from vllm.outputs import CompletionOutput, RequestOutput
     from vllm.v1.engine.async_llm import AsyncLLM
+    from vllm.v1.engine.output_processor import RequestOutputCollector
 
     from easyvideor1.evaluate.weight_buckets import WeightBucket
     from easyvideor1.preprocess.families import FamilyAdapter
@@ -78,6 +80,7 @@ class Engine:
         *,
         weight_transfer: str | None = None,
         sleep: bool = False,
+        deterministic: bool = False,
     ) -> "Engine":
         """Load the model and start the engine process; it ends with this one.
 
@@ -88,6 +91,8 @@ class Engine:
             weight_transfer: how new weights will come: `weights.BACKEND` for `publish`, or one of
                 vLLM's backends; None where the checkpoint's stay.
             sleep: whether `sleep` will be used.
+            deterministic: for `generate_in_order`: what a step computes does not depend on when the
+                one before it ended.
 
         Raises:
             UserError: for settings that this machine cannot serve.
@@ -99,7 +104,12 @@ class Engine:
         from easyvideor1.evaluate import engine_args
 
         args = engine_args.engine_args(
-            model_path, config, family, weight_transfer=weight_transfer, sleep=sleep
+            model_path,
+            config,
+            family,
+            weight_transfer=weight_transfer,
+            sleep=sleep,
+            deterministic=deterministic,
         )
         configure_logging_if_needed(args.create_logging_config())
         quiet.silence_expected_warnings()
@@ -121,11 +131,62 @@ class Engine:
         """
         start = time.perf_counter()
         output = await self._answered(request, self._sampling_params(request.settings))
+        return self._result(output, since=start)
+
+    async def generate_in_order(
+        self, requests: Sequence[EngineRequest]
+    ) -> list[EngineResult | RequestRefusedError | RequestFailedError]:
+        """Answer requests so that nothing but them, their order and the weights has a say.
+
+        All of them wait in the engine before its first step, and every cache is empty: each step
+        then computes the same requests side by side, which decides how sums are rounded. No other
+        request may be in flight. Their frames are in memory all at once.
+
+        Returns:
+            Per request its answer, or why it has none.
+
+        Raises:
+            EngineDiedError: as `generate`.
+        """
+        from vllm.v1.engine.output_processor import RequestOutputCollector
+
+        async with self._gate.request():
+            self._check_weights()
+            start = time.perf_counter()
+            await self._while_alive(self._llm.pause_generation(mode="keep", clear_cache=True))
+            try:
+                queued = [await _caught(self._queue(request)) for request in requests]
+            finally:
+                await self._while_alive(self._llm.resume_generation())
+            return [
+                await _caught(self._queued_answer(request, outputs, since=start))
+                if isinstance(outputs, RequestOutputCollector)
+                else outputs
+                for request, outputs in zip(requests, queued, strict=True)
+            ]
+
+    async def _queue(self, request: EngineRequest) -> "RequestOutputCollector":
+        """Where the answer to `request` will come, once the engine has it."""
+        with _told(request):
+            prompt = await self._render(request)
+            params = self._sampling_params(request.settings)
+            return await self._while_alive(
+                self._llm.add_request(request.request_id, prompt, params)
+            )
+
+    async def _queued_answer(
+        self, request: EngineRequest, outputs: "RequestOutputCollector", *, since: float
+    ) -> EngineResult:
+        with _told(request):
+            output = await self._while_alive(outputs.get())
+        return self._result(_whole(request, output), since=since)
+
+    def _result(self, output: "RequestOutput", *, since: float) -> EngineResult:
         outputs = sorted(output.outputs, key=lambda completion: completion.index)
         return EngineResult(
             prompt_token_ids=list(output.prompt_token_ids or []),
             completions=[_completion(completion, self.version) for completion in outputs],
-            seconds=time.perf_counter() - start,
+            seconds=time.perf_counter() - since,
         )
 
     async def answer_logprobs(self, request: EngineRequest, answer: Sequence[int]) -> list[float]:
@@ -153,27 +214,16 @@ class Engine:
 
     async def _answered(self, request: EngineRequest, params: "SamplingParams") -> "RequestOutput":
         """The engine's whole answer; raises as `generate`."""
-        from vllm.exceptions import VLLMClientError, VLLMServerError
-
         async with self._gate.request():
-            if not self._weights_defined:
-                raise EngineDiedError("the weights are undefined since a publish failed")
-            try:
+            self._check_weights()
+            with _told(request):
                 prompt = await self._render(request)
                 output = await self._while_alive(self._final_output(prompt, params, request))
-            except VLLMClientError as error:
-                raise RequestRefusedError(_reason(request, error)) from error
-            except VLLMServerError as error:
-                raise RequestFailedError(_reason(request, error.__cause__ or error)) from error
-        # vLLM ends a request so that it could not go on with, e.g. over a medium that one of its
-        # two caches has lost; what there is of the answer is not an answer.
-        reasons = [o.finish_reason for o in output.outputs if o.finish_reason in BROKEN_OFF]
-        if reasons:
-            raise RequestFailedError(
-                f"request {request.request_id}: {len(reasons)} of {len(output.outputs)} answers "
-                f"were broken off ({reasons[0]})"
-            )
-        return output
+        return _whole(request, output)
+
+    def _check_weights(self) -> None:
+        if not self._weights_defined:
+            raise EngineDiedError("the weights are undefined since a publish failed")
 
     async def _render(self, request: EngineRequest) -> "EngineInput":
         """The prompt with its media processed, off the event loop, as the learner will see it."""
@@ -374,6 +424,42 @@ class Engine:
     async def stop(self) -> None:
         """End the engine process and free its memory."""
         self._llm.shutdown()
+
+
+@contextmanager
+def _told(request: EngineRequest) -> "Generator[None]":
+    """vLLM's errors about a request as ours."""
+    from vllm.exceptions import VLLMClientError, VLLMServerError
+
+    try:
+        yield
+    except VLLMClientError as error:
+        raise RequestRefusedError(_reason(request, error)) from error
+    except VLLMServerError as error:
+        raise RequestFailedError(_reason(request, error.__cause__ or error)) from error
+
+
+async def _caught(work: "Awaitable[T]") -> T | RequestRefusedError | RequestFailedError:
+    """The result of `work`, or what is wrong with its request."""
+    try:
+        return await work
+    except (RequestRefusedError, RequestFailedError) as error:
+        return error
+
+
+def _whole(request: EngineRequest, output: "RequestOutput") -> "RequestOutput":
+    """`output`, unless an answer in it was broken off.
+
+    vLLM ends a request so that it could not go on with, e.g. over a medium that one of its two
+    caches has lost; what there is of the answer is not an answer.
+    """
+    reasons = [o.finish_reason for o in output.outputs if o.finish_reason in BROKEN_OFF]
+    if reasons:
+        raise RequestFailedError(
+            f"request {request.request_id}: {len(reasons)} of {len(output.outputs)} answers "
+            f"were broken off ({reasons[0]})"
+        )
+    return output
 
 
 def _refuse(request: EngineRequest, reason: str | None) -> None:

@@ -23,6 +23,7 @@ def engine_args(
     *,
     weight_transfer: str | None,
     sleep: bool,
+    deterministic: bool = False,
 ) -> "AsyncEngineArgs":
     """The arguments of one engine.
 
@@ -32,6 +33,7 @@ def engine_args(
         family: adapter of the same model.
         weight_transfer: backend that brings new weights; None for fixed ones.
         sleep: whether its GPU memory will be given away and taken back.
+        deterministic: steps are scheduled one after the other, whatever their timing.
     """
     from vllm import AsyncEngineArgs
     from vllm.config import WeightTransferConfig
@@ -55,6 +57,9 @@ def engine_args(
     }
     if weight_transfer is not None:
         settings["weight_transfer_config"] = WeightTransferConfig(backend=weight_transfer)
+    if deterministic:
+        # Asynchronous, the next step is put together while this one runs, or after it.
+        settings["async_scheduling"] = False
     if gpu:
         settings |= {
             "gpu_memory_utilization": config.gpu_memory_utilization,

@@ -57,6 +57,8 @@ class ToyboxConfig:
     """Clips with one temporal grounding question each."""
     validation_clips: int = 80
     validation_events: int = 24
+    hard_form_clips: int = 16
+    """Clips of `hard_form.jsonl`: enough answered hard questions to learn the form of an answer."""
     every_type_clips: int = 8
     """Clips of each kind in `every_type.jsonl`, which asks questions of all fifteen types."""
     offline_share: float = 0.5

@@ -2,13 +2,14 @@
 
 A clip shows one to four squares of one colour that stay or vanish half-way; a second kind shows
 one square for a span of seconds. Each split has its own random stream, and gold answers are
-balanced to within one per type. Called through `data.ensure_data`; imports no torch.
+balanced to within one per type. The hard splits ask for all that a scene shows in one number, which
+is hardly ever guessed. Called through `data.ensure_data`; imports no torch.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from tqdm import tqdm
@@ -76,13 +77,40 @@ class Event:
         return frames
 
 
+class Shown(Protocol):
+    """What a clip shows."""
+
+    def render(self, rng: np.random.Generator, size: int) -> Frames:
+        """uint8 [T, size, size, 3]"""
+        ...
+
+
 def build(config: ToyboxConfig, folder: Path) -> None:
-    """Write `clips/*.mp4`, `train.jsonl`, `validation.jsonl` and `every_type.jsonl` to `folder`."""
+    """Write `clips/*.mp4` and the questions about them to `folder`.
+
+    They are `train.jsonl` and `validation.jsonl`, `hard_train.jsonl` and `hard_validation.jsonl`
+    about the scenes of the same clips, `hard_form.jsonl` and `every_type.jsonl`.
+    """
     (folder / "clips").mkdir(parents=True, exist_ok=True)
     for split in ("validation", "train"):
-        samples = list(_split_samples(config, split, folder))
-        write_samples(folder / f"{split}.jsonl", samples)
+        _write_split(config, split, folder)
+    form = list(_scenes(np.random.default_rng([config.seed, 3]), config.hard_form_clips))
+    media = _write_clips(config, "form", 3, form, folder)
+    write_samples(folder / "hard_form.jsonl", list(_hard_samples("form", form, media)))
     write_samples(folder / "every_type.jsonl", list(_every_type(config, folder)))
+
+
+def _write_clips(
+    config: ToyboxConfig, name: str, stream: int, clips: Sequence[Shown], folder: Path
+) -> list[Media]:
+    """Encode `clips/<name>_<index>.mp4`, each from the random stream of its own."""
+    written: list[Media] = []
+    for index, clip in enumerate(tqdm(clips, desc=f"toybox {name}", unit="clip")):
+        path = f"clips/{name}_{index:05d}.mp4"
+        rng = np.random.default_rng([config.seed, stream, index])
+        write_clip(folder / path, clip.render(rng, config.size))
+        written.append(Media(kind=MediaKind.video, path=path))
+    return written
 
 
 def _every_type(config: ToyboxConfig, folder: Path) -> Iterator[Sample]:
@@ -96,32 +124,49 @@ def _every_type(config: ToyboxConfig, folder: Path) -> Iterator[Sample]:
         *toybox_types.signs(rng, number),
         *toybox_types.stills(rng, number, config.size),
     ]
-    for index, clip in enumerate(tqdm(clips, desc="toybox every_type", unit="clip")):
-        name = f"every_type_{index:05d}.mp4"
-        clip_rng = np.random.default_rng([config.seed, 2, index])
-        write_clip(folder / "clips" / name, clip.render(clip_rng, config.size))
-        media = (Media(kind=MediaKind.video, path=f"clips/{name}"),)
+    media = _write_clips(config, "every_type", 2, clips, folder)
+    for index, (clip, medium) in enumerate(zip(clips, media, strict=True)):
         is_basic = isinstance(clip, Scene | Event)
         for question in _questions(clip, 0) if is_basic else clip.questions():
-            yield question.sample(f"toybox/every_type/{index:05d}", media)
+            yield question.sample(f"toybox/every_type/{index:05d}", (medium,))
 
 
-def _split_samples(config: ToyboxConfig, split: Split, folder: Path) -> Iterator[Sample]:
+def _write_split(config: ToyboxConfig, split: Split, folder: Path) -> None:
     train = split == "train"
-    num_scenes = config.train_clips if train else config.validation_clips
-    num_events = config.train_events if train else config.validation_events
     rng = np.random.default_rng([config.seed, int(train)])
-    clips: list[Scene | Event] = [*_scenes(rng, num_scenes), *_events(rng, num_events)]
-    for index, clip in enumerate(tqdm(clips, desc=f"toybox {split}", unit="clip")):
-        name = f"{split}_{index:05d}.mp4"
-        clip_rng = np.random.default_rng([config.seed, int(train), index])
-        write_clip(folder / "clips" / name, clip.render(clip_rng, config.size))
-        media = (Media(kind=MediaKind.video, path=f"clips/{name}"),)
+    scenes = list(_scenes(rng, config.train_clips if train else config.validation_clips))
+    events = list(_events(rng, config.train_events if train else config.validation_events))
+    media = _write_clips(config, split, int(train), [*scenes, *events], folder)
+
+    samples: list[Sample] = []
+    for index, (clip, medium) in enumerate(zip([*scenes, *events], media, strict=True)):
         for question in _questions(clip, index):
             rare = question.name in ("colour", "stay")
             share = config.offline_share_rare if rare else config.offline_share
             offline = train and rng.random() < share
-            yield question.sample(f"toybox/{split}/{index:05d}", media, offline)
+            samples.append(question.sample(f"toybox/{split}/{index:05d}", (medium,), offline))
+    write_samples(folder / f"{split}.jsonl", samples)
+    hard = _hard_samples(split, scenes, media[: len(scenes)], offline=train)
+    write_samples(folder / f"hard_{split}.jsonl", list(hard))
+
+
+def _hard_samples(
+    name: str, scenes: Sequence[Scene], media: Sequence[Media], *, offline: bool = True
+) -> Iterator[Sample]:
+    for index, (scene, medium) in enumerate(zip(scenes, media, strict=True)):
+        yield _hard_question(scene).sample(f"toybox/hard_{name}/{index:05d}", (medium,), offline)
+
+
+def _hard_question(scene: Scene) -> Question:
+    """One of 32 numbers, balanced as far as the three digits are."""
+    colour = list(COLOURS).index(scene.colour) + 1
+    return Question(
+        name="code",
+        problem_type=ProblemType.numerical,
+        problem="Which three digits tell colour (1-4), number and end (1 still there, 0 gone)?",
+        answer=100 * colour + 10 * scene.count + int(scene.stays),
+        reasoning="By colour, number and end.",
+    )
 
 
 def _questions(clip: Scene | Event, index: int) -> Iterator[Question]:

@@ -299,6 +299,12 @@ class RolloutConfig:
     `encoder_cache_tokens: null` four times max_prompt_tokens."""
     seeding: Seeding | None = None
     """null: `request` on a CPU, `engine` on a GPU."""
+    deterministic: bool = False
+    """Sample the same tokens again in a run that is repeated or continued: the prompts of a step
+    reach the engine in one order and before its first computation, with empty caches, so that no
+    timing decides which of them are computed, and rounded, together. Slower: nothing is prepared
+    while the engine works. On a CPU with as many threads; kernels of a GPU may differ all the same.
+    """
     colocated: bool = False
     """Engines and learner take turns on the same GPUs: the engines give their memory away during an
     update, the learner gives its own away during a rollout. Each engine is on one GPU, with one
@@ -335,6 +341,11 @@ class RolloutConfig:
             presence_penalty=self.presence_penalty,
             repetition_penalty=self.repetition_penalty,
         )
+        if self.deterministic and self.seeding is Seeding.engine:
+            raise UserError(
+                "rollout.deterministic=true needs rollout.seeding=request: the engine's own stream "
+                "goes on where it is, also in a run that is continued"
+            )
         if self.colocated and self.engine.tensor_parallel_size > 1:
             raise UserError(
                 "rollout.colocated=true needs rollout.engine.tensor_parallel_size=1, got "

@@ -39,10 +39,29 @@ NUM_ENCODED_PROMPTS = 4  # of the greatest length, whose encoded media an engine
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Ask:
+    """What an engine is asked about a prompt."""
+
+    request_id: str
+    """Unique among the requests in flight; names the prompt in messages."""
+    prompt: Prompt
+    settings: SamplingSettings
+    """How many completions, and how they are drawn."""
+    validation: bool
+    """Show the clips on the budget of validation."""
+    shuffle_seed: int | None = None
+    """Show the frames of videos out of order; None: in order."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Refusal:
     """Why a prompt has no completions."""
 
     reason: str
+
+
+Answer = list[Completion] | Refusal
+"""To an `Ask`."""
 
 
 class EngineActor:
@@ -75,43 +94,55 @@ class EngineActor:
             family,
             weight_transfer=engine_backend(config),
             sleep=rollout.colocated,
+            deterministic=rollout.deterministic,
         )
 
-    async def complete(
-        self,
-        request_id: str,
-        prompt: Prompt,
-        settings: SamplingSettings,
-        validation: bool,
-        shuffle_seed: int | None = None,
-    ) -> list[Completion] | Refusal:
-        """The completions of one prompt; one that the engine fails on is asked once more.
-
-        Args:
-            request_id: unique among the requests in flight; names the prompt in messages.
-            prompt: with the sample whose clips are shown.
-            settings: how many completions, and how they are drawn.
-            validation: show the clips on the budget of validation.
-            shuffle_seed: show the frames of videos out of order; None: in order.
-        """
+    async def complete(self, ask: "Ask") -> "Answer":
+        """The completions of one prompt; one that the engine fails on is asked once more."""
         from easyvideor1.evaluate.engine_request import RequestFailedError, RequestRefusedError
 
-        async with self._slots.take(settings.n):
+        async with self._slots.take(ask.settings.n):
             try:
-                clips = await asyncio.to_thread(
-                    load_clips, self._stores[validation], prompt.sample, shuffle_seed
-                )
+                request = await self._request(ask)
             except UserError as error:
                 return Refusal(reason=str(error))
-            for name in (request_id, f"{request_id}, again"):
-                request = _request(name, prompt, clips, settings)
+            for again in (request, replace(request, request_id=f"{ask.request_id}, again")):
                 try:
-                    return (await self._engine.generate(request)).completions
+                    return (await self._engine.generate(again)).completions
                 except RequestRefusedError as error:
                     return Refusal(reason=str(error))
                 except RequestFailedError as error:
                     reason = str(error)
             return Refusal(reason=f"{reason}, twice")
+
+    async def complete_in_order(self, asks: "Sequence[Ask]") -> "list[Answer]":
+        """The same for all prompts of a rollout, see `Engine.generate_in_order`."""
+        from easyvideor1.evaluate.engine_request import RequestFailedError
+
+        answers: dict[str, Answer] = {}
+        requests: list[EngineRequest] = []
+        for ask in asks:
+            try:
+                requests.append(await self._request(ask))
+            except UserError as error:
+                answers[ask.request_id] = Refusal(reason=str(error))
+        results = await self._engine.generate_in_order(requests)
+        failed = [at for at, result in enumerate(results) if isinstance(result, RequestFailedError)]
+        again = [
+            replace(requests[at], request_id=f"{requests[at].request_id}, again") for at in failed
+        ]
+        for at, result in zip(failed, await self._engine.generate_in_order(again), strict=True):
+            results[at] = result
+        for request, result in zip(requests, results, strict=True):
+            answers[request.request_id] = (
+                Refusal(reason=str(result)) if isinstance(result, Exception) else result.completions
+            )
+        return [answers[ask.request_id] for ask in asks]
+
+    async def _request(self, ask: "Ask") -> "EngineRequest":
+        store = self._stores[ask.validation]
+        clips = await asyncio.to_thread(load_clips, store, ask.prompt.sample, ask.shuffle_seed)
+        return _request(ask.request_id, ask.prompt, clips, ask.settings)
 
     async def answer_logprobs(
         self, request_id: str, prompt: Prompt, answer: Sequence[int]
@@ -296,18 +327,42 @@ class RaySampler:
     ) -> list[list[Completion]]:
         engine_of = assign([prompt.sample for prompt in prompts], len(self._engines))
         seeds = shuffle_seeds or [None] * len(prompts)
-        calls = [
-            # The index keeps ids apart where a sample stands twice in a batch.
-            (engine, (f"{name}, {index}: {prompt.sample.id}", prompt, wanted, validation, seed))
-            for index, (engine, prompt, wanted, seed) in enumerate(
-                zip(engine_of, prompts, settings, seeds, strict=True)
+        asks = [
+            Ask(
+                # The index keeps ids apart where a sample stands twice in a batch.
+                request_id=f"{name}, {index}: {prompt.sample.id}",
+                prompt=prompt,
+                settings=wanted,
+                validation=validation,
+                shuffle_seed=seed,
+            )
+            for index, (prompt, wanted, seed) in enumerate(
+                zip(prompts, settings, seeds, strict=True)
             )
         ]
-        groups = self._engines.each("complete", calls, timeout_s=self._config.timeout_s)
+        ask_all = self._in_order if self._config.deterministic else self._at_once
         return [
-            self._without(prompt, group) if isinstance(group, Refusal) else group
-            for prompt, group in zip(prompts, groups, strict=True)
+            self._without(prompt, answer) if isinstance(answer, Refusal) else answer
+            for prompt, answer in zip(prompts, ask_all(asks, engine_of), strict=True)
         ]
+
+    def _at_once(self, asks: Sequence[Ask], engine_of: Sequence[int]) -> list[Answer]:
+        calls = [(engine, (ask,)) for engine, ask in zip(engine_of, asks, strict=True)]
+        return self._engines.each("complete", calls, timeout_s=self._config.timeout_s)
+
+    def _in_order(self, asks: Sequence[Ask], engine_of: Sequence[int]) -> list[Answer]:
+        of_engine: dict[int, list[Ask]] = {}
+        for engine, ask in zip(engine_of, asks, strict=True):
+            of_engine.setdefault(engine, []).append(ask)
+        calls = [(engine, (theirs,)) for engine, theirs in of_engine.items()]
+        limit = self._config.timeout_s
+        answers = self._engines.each("complete_in_order", calls, timeout_s=limit)
+        found = {
+            ask.request_id: answer
+            for theirs, answered in zip(of_engine.values(), answers, strict=True)
+            for ask, answer in zip(theirs, answered, strict=True)
+        }
+        return [found[ask.request_id] for ask in asks]
 
     def _without(self, prompt: Prompt, refusal: Refusal) -> list[Completion]:
         self._num_refused += 1
