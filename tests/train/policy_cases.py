@@ -203,7 +203,7 @@ def gradients_of(
     kl_coefficient: float = 0.0,
 ) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
     """Gradient by parameter name as one update would apply it, and the metrics; changes nothing."""
-    learner._apply = lambda grad_norm: None  # type: ignore[method-assign]
+    learner._apply = lambda grad_norm, losses: None  # type: ignore[method-assign]
     try:
         learner.optimizer.zero_grad()
         metrics = without_memory(learner.update(examples, objective, kl_coefficient=kl_coefficient))

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from easyvideor1.evaluate.engine_request import EngineDiedError
 from easyvideor1.preprocess.config import RayConfig
 from easyvideor1.preprocess.ray_session import ray_session
 from easyvideor1.schema.errors import UserError
-from easyvideor1.train.actors import ActorFailedError, Actors, log_to
+from easyvideor1.train.actors import ActorDiedError, ActorFailedError, Actors, log_to
 from easyvideor1.train.direct_transfer import EngineClient
+from easyvideor1.train.stopping import Stop, StopRequestedError
 
 
 class Worker:
@@ -36,6 +39,15 @@ class Worker:
         if die:
             os.kill(os.getpid(), signal.SIGKILL)
         self.hang()
+
+    def double_or_die(self, value, die):
+        return os.kill(os.getpid(), signal.SIGKILL) if die else self.double(value)
+
+    def lose_engine(self):
+        raise EngineDiedError("the engine's process has ended")
+
+    def nap(self, seconds):
+        time.sleep(seconds)
 
     def hang(self):
         time.sleep(60)
@@ -96,6 +108,38 @@ def test_a_dead_actor_ends_the_wait_though_another_one_hangs(cluster, logs):
     workers = start_workers(logs)
     with pytest.raises(ActorFailedError, match="worker: process 1 of 2 died during hang_or_die"):
         workers.each("hang_or_die", [(0, (False,)), (1, (True,))], timeout_s=45)
+
+
+def test_the_calls_on_a_dead_actor_are_settled_beside_those_that_succeed(cluster, logs):
+    workers = start_workers(logs)
+    calls = [(0, (1, False)), (1, (2, True)), (0, (3, False)), (1, (4, False))]
+    first, died, third, after = workers.settle("double_or_die", calls, timeout_s=45)
+    assert (first, third) == ((0, 2), (0, 6))
+    for death in (died, after):
+        assert isinstance(death, ActorDiedError) and death.index == 1
+        assert "worker: process 1 of 2 died during double_or_die" in str(death)
+
+    workers.replace(1, start_workers(logs).handles[1])
+    assert workers.settle("double", [(1, (5,))], timeout_s=45) == [(1, 10)]
+
+
+def test_an_engine_without_its_process_counts_as_dead(cluster, logs):
+    workers = start_workers(logs)
+    (death,) = workers.settle("lose_engine", [(0, ())], timeout_s=45)
+    assert isinstance(death, ActorDiedError) and death.index == 0
+    with pytest.raises(ActorDiedError, match="worker: process 0 of 2 died during lose_engine"):
+        workers.each("lose_engine", [(0, ())], timeout_s=45)
+    with pytest.raises(UserError, match="too long"):
+        workers.settle("refuse", [(0, ())], timeout_s=45)
+
+
+def test_a_wait_is_given_up_when_the_run_is_to_stop(workers):
+    stop = Stop()
+    threading.Timer(0.5, lambda: setattr(stop, "signal", signal.SIGTERM)).start()
+    began = time.monotonic()
+    with pytest.raises(StopRequestedError):
+        workers.settle("nap", [(0, (20,))], timeout_s=45, stop=stop)
+    assert time.monotonic() - began < 10
 
 
 def test_an_actor_that_hangs_meets_its_deadline(workers):

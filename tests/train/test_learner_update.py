@@ -199,11 +199,26 @@ def test_a_gradient_that_is_not_finite_changes_nothing_and_is_counted(learner, f
     before = weights_of(learner)
     metrics = learner.update(group(family, "video", (4,), advantage=float("inf")))
     assert metrics["learner/skipped_updates"] == 1
-    assert "update skipped" in caplog.text
+    assert "update skipped: the loss is" in caplog.text and "at samples video" in caplog.text
     after = weights_of(learner)
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert learner.update(group(family, "video", (4,)))["learner/skipped_updates"] == 1
     assert learner.num_updates == 1
+
+
+def test_too_many_updates_in_a_row_that_are_not_finite_end_the_run(learner, family):
+    sick = group(family, "video", (4,), advantage=float("nan"))
+    learner.config.max_skipped_updates = 2
+    learner.begin(OptimizerConfig(lr=1e-3), None)
+    for _ in range(2):
+        for _ in range(2):
+            learner.update(sick)
+        learner.update(group(family, "video", (4,)))  # one that is healthy, and they count anew
+    for _ in range(2):
+        learner.update(sick)
+    reason = "3 updates in a row were skipped, the last because the loss is nan, at samples video; "
+    with pytest.raises(UserError, match=f"{reason}more than learner.max_skipped_updates"):
+        learner.update(sick)
 
 
 def test_the_gradient_is_clipped_to_the_norm_asked_for(sharp_model_path, family):

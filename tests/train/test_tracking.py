@@ -34,6 +34,24 @@ def checkpoint_of(folder: RunFolder, identity: dict[str, str]) -> Checkpoint:
     return Checkpoint(folder=where, position=position, state={"tracking": identity})
 
 
+def test_the_files_forget_the_steps_after_the_checkpoint_that_is_continued(table, folder, group):
+    config = table.config(folder.path, steps=3)
+    config.tracking.samples_every = 1
+    with open_tracker(config, folder, None) as tracker:
+        tracker.log({"warm_start/learner/loss": 1.0}, step=1)
+        tracker.log({"warm_start/learner/loss": 1.0}, step=2)
+        for step in (0, 1, 2):
+            tracker.log({"reward/mean": 0.5}, step=step)
+            tracker.log_groups([group], step=step)
+            tracker.log({}, step=step)
+    with open_tracker(config, folder, checkpoint_of(folder, {})):
+        rows = jsonl.read(folder.metrics)
+        assert [(row["step"], len(row)) for row in rows] == [(0, 3), (1, 3)]
+        assert {row["step"] for row in jsonl.read(folder.samples)} == {0, 1}
+    with open_tracker(config, folder, None):
+        assert jsonl.read(folder.metrics) == jsonl.read(folder.samples) == []
+
+
 def test_metrics_are_appended_and_a_number_that_is_not_finite_stays_visible(table, folder):
     for start in (None, checkpoint_of(folder, {})):
         with open_tracker(table.config(folder.path, steps=3), folder, start) as tracker:

@@ -8,13 +8,13 @@ import dataclasses
 import json
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from easyvideor1.schema.codec import to_plain
 from easyvideor1.schema.errors import DataError
-from easyvideor1.schema.files import sync_entry
+from easyvideor1.schema.files import new_file, sync_entry
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +41,18 @@ def append(path: str | Path, records: Iterable[Any]) -> None:
         os.fsync(file.fileno())
     if is_new:
         sync_entry(path.parent)
+
+
+def keep(path: str | Path, is_kept: Callable[[dict[str, Any]], bool]) -> None:
+    """Remove the other objects from `path`, all at once; a file that is not there stays so."""
+    path = Path(path)
+    if not path.exists():
+        return
+    rows = read(path)
+    kept = [row for row in rows if is_kept(row)]
+    if len(kept) < len(rows):
+        with new_file(path) as draft:
+            draft.write_bytes(b"".join(map(_line, kept)))
 
 
 def _line(record: Any) -> bytes:

@@ -1,6 +1,7 @@
 """A set of equal Ray actors, called with a deadline, whose failures end the run with a reason.
 
 Nothing waits for ever: an actor that dies fails the calls on it, one that hangs meets its deadline.
+Who can put another in the place of a dead one asks with `settle`, see `recovery`.
 """
 
 import os
@@ -9,9 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from easyvideor1.evaluate.engine_request import EngineDiedError
 from easyvideor1.schema.errors import UserError
 from easyvideor1.train.failures import RankFailedError
+from easyvideor1.train.stopping import Stop
 
+POLL_S = 1.0
+"""Between two looks whether the run was asked to stop."""
 DEATH_NOTICE_S = 3.0
 """When an actor dies, those that were talking to it may fail first; so long its own end is waited
 for, which is the reason to tell."""
@@ -23,6 +28,14 @@ class ActorFailedError(UserError):
     A `UserError`, because it is told in one paragraph: the driver's own traceback says nothing, and
     the actor's is kept in the logs.
     """
+
+
+class ActorDiedError(ActorFailedError):
+    """An actor is no more, or the engine in it; its place can be taken by another."""
+
+    def __init__(self, message: str, index: int):
+        super().__init__(message)
+        self.index = index
 
 
 def log_to(path: Path) -> None:
@@ -75,28 +88,73 @@ class Actors:
         begun = [Call(i, getattr(self._handles[i], method).remote(*args)) for i, args in calls]
         return self.wait(begun, method, timeout_s=timeout_s)
 
+    def settle(
+        self,
+        method: str,
+        calls: Sequence[tuple[int, tuple[Any, ...]]],
+        *,
+        timeout_s: float,
+        stop: Stop | None = None,
+    ) -> list[Any]:
+        """As `each`, but the calls on a dead actor have its `ActorDiedError` for a result.
+
+        Raises:
+            StopRequestedError: the run was asked to stop meanwhile; the calls go on unheeded.
+        """
+        begun = [Call(i, getattr(self._handles[i], method).remote(*args)) for i, args in calls]
+        return self._results(begun, method, timeout_s=timeout_s, stop=stop, outlive_deaths=True)
+
+    def subset(self, indices: Sequence[int]) -> "Actors":
+        """Some of them, under the same name."""
+        return Actors(self.name, [self._handles[i] for i in indices], logs=self._logs)
+
+    def replace(self, index: int, handle: Any) -> None:
+        """Put another actor in the place of one."""
+        self._handles[index] = handle
+
     def wait(self, calls: Sequence[Call], what: str, *, timeout_s: float) -> list[Any]:
         """Results of calls; the first failure or the deadline ends the wait.
 
         Raises:
             UserError: as the actor raised it.
-            ActorFailedError: for any other failure, a dead actor or the deadline.
+            ActorDiedError: an actor is dead.
+            ActorFailedError: for any other failure, or the deadline.
         """
+        return self._results(calls, what, timeout_s=timeout_s)
+
+    def _results(
+        self,
+        calls: Sequence[Call],
+        what: str,
+        *,
+        timeout_s: float,
+        stop: Stop | None = None,
+        outlive_deaths: bool = False,
+    ) -> list[Any]:
         import ray
 
         deadline = time.monotonic() + timeout_s
         waiting = {call.future: call.index for call in calls}
+        deaths: dict[Any, ActorDiedError] = {}
         # One by one as they come: a rank that died leaves the others waiting for it.
         while waiting:
             left = max(0.0, deadline - time.monotonic())
-            done, _ = ray.wait(list(waiting), num_returns=1, timeout=left)
+            done, _ = ray.wait(list(waiting), num_returns=1, timeout=min(left, POLL_S))
+            if stop is not None:
+                stop.check()
             if not done:
+                if left > POLL_S:
+                    continue
                 raise self._late(what, timeout_s, sorted(set(waiting.values())))
             (future,) = done
             index = waiting.pop(future)
-            if (error := _error_of(future)) is not None:
-                raise self._failure(error, index, what, waiting) from error
-        return ray.get([call.future for call in calls])
+            if (error := _error_of(future)) is None:
+                continue
+            failure = self._failure(error, index, what, waiting)
+            if not (outlive_deaths and isinstance(failure, ActorDiedError)):
+                raise failure from error
+            deaths[future] = failure
+        return [deaths.get(call.future) or ray.get(call.future) for call in calls]
 
     def _failure(
         self, error: Exception, index: int, what: str, waiting: dict[Any, int]
@@ -110,6 +168,8 @@ class Actors:
             return self._failed(f"{what} failed with {error!r}")
         if isinstance(error.cause, UserError):
             return error.cause
+        if isinstance(error.cause, EngineDiedError):
+            return self._died(what, index)
         self._keep(str(error))
         dead = _first_dead(waiting, timeout_s=DEATH_NOTICE_S)
         if dead is not None:
@@ -119,8 +179,9 @@ class Actors:
         place = f"in process {index} of {len(self)}"
         return self._failed(f"{what} failed with {error.cause!r} {place}")
 
-    def _died(self, what: str, index: int) -> "ActorFailedError":
-        return self._failed(f"process {index} of {len(self)} died during {what}")
+    def _died(self, what: str, index: int) -> ActorDiedError:
+        reason = f"process {index} of {len(self)} died during {what}"
+        return ActorDiedError(str(self._failed(reason)), index)
 
     def _late(self, what: str, timeout_s: float, indices: list[int]) -> "ActorFailedError":
         late = ", ".join(map(str, indices))

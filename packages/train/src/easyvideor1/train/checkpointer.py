@@ -111,6 +111,7 @@ class Checkpointer:
         self._on_sealed = on_sealed
         self._tracking = dict(tracking or {})
         self._pending: PendingSave | None = None
+        self._marked: tuple[str, dict[str, Any]] = ("", {})
         self._metrics: dict[str, float] = {}
         self._newest = start.position.name if start and folder.owns(start) else None
 
@@ -130,8 +131,14 @@ class Checkpointer:
         disk_space.check_run(self._folder.path, self._config, self._bytes)
         return position
 
+    def mark(self, position: Position) -> None:
+        """Remember the state of all but the learner, for a `save` of this position later on."""
+        self._marked = (position.name, self._states())
+
     def save(self, position: Position) -> None:
         """Take a checkpoint, unless this position has one; of two the second waits for the first.
+
+        What is not the learner's is as at the last `mark`, if that was of this position.
 
         The last one of a run is sealed when this returns: nothing is left to do meanwhile.
 
@@ -144,7 +151,8 @@ class Checkpointer:
                 return
             disk_space.check_save(self._folder.path, self._config, self._bytes, position)
             began = time.perf_counter()
-            state = {name: part.state() for name, part in self._stateful.items()}
+            name, marked = self._marked
+            state = marked if name == position.name else self._states()
             draft = self._folder.draft(position, state | {TRACKING: self._tracking})
             self._newest = position.name
             try:
@@ -160,6 +168,9 @@ class Checkpointer:
                 draft.discard()
                 raise
             self._after_seal(draft.target, time.perf_counter() - began)
+
+    def _states(self) -> dict[str, Any]:
+        return {name: part.state() for name, part in self._stateful.items()}
 
     def wait(self) -> None:
         """Return once every checkpoint taken is sealed."""

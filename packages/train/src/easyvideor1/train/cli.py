@@ -4,6 +4,7 @@ Everything that can be wrong with config, files and rows is found before torch i
 return value, the last validation accuracy, is what a sweeper maximises.
 """
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -68,14 +69,23 @@ def train_model(config: TrainConfig) -> float | None:
     cache_clips(config, datasets)
     folder.begin(config)
 
+    from easyvideor1.train.actors import ActorFailedError
     from easyvideor1.train.loop import train
     from easyvideor1.train.ray_runtime import open_runtime
+    from easyvideor1.train.stopping import RunStopped
 
-    with open_runtime(
-        config, folder, start, train=datasets.train, validation=datasets.validation
-    ) as runtime:
-        accuracy = train(config, runtime)
-        runtime.learner.export(folder.export)
+    try:
+        with open_runtime(
+            config, folder, start, train=datasets.train, validation=datasets.validation
+        ) as runtime:
+            with runtime.stop.listening():
+                accuracy = train(config, runtime)
+            runtime.learner.export(folder.export)
+    except ActorFailedError as error:
+        raise UserError(f"{error}. {folder.what_remains()}") from error
+    except RunStopped as stopped:
+        print(f"evr-train: {stopped.message}", file=sys.stderr)
+        raise
     folder.finish(accuracy)
     print(f"trained model: {folder.export}")
     return accuracy

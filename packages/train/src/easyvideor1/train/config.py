@@ -147,6 +147,8 @@ class LearnerConfig:
     More only pay on idle cores."""
     timeout_s: float = 3_600.0
     """An update, save or export that takes longer ends the run."""
+    max_skipped_updates: int = 5
+    """Optimizer steps in a row without a finite loss and gradient; one more ends the run."""
     keep_last: int = 2
     """Newest checkpoints kept."""
     keep_best: int = 1
@@ -165,6 +167,10 @@ class LearnerConfig:
                 "leave out at least one part"
             )
         self._check_ranks()
+        if self.max_skipped_updates < 0:
+            raise UserError(
+                f"learner.max_skipped_updates must be at least 0, got {self.max_skipped_updates}"
+            )
         if self.threads is not None and self.threads < 1:
             raise UserError(f"learner.threads must be at least 1 or null, got {self.threads}")
         if self.timeout_s <= 0:
@@ -316,6 +322,9 @@ class RolloutConfig:
     """A start-up that takes longer ends the run."""
     timeout_s: float = 1_800.0
     """A rollout, publish or validation that takes longer ends the run."""
+    max_engine_restarts: int = 3
+    """Engines that die are started anew so many times in all, and what they were asked is asked
+    again; where weights go through shared memory, elsewhere the death of one ends the run."""
 
     def __post_init__(self) -> None:
         for name in (
@@ -332,6 +341,10 @@ class RolloutConfig:
             raise UserError(
                 f"rollout.temperature must be above 0, got {self.temperature}; greedy samples of a "
                 "prompt would all be equal"
+            )
+        if self.max_engine_restarts < 0:
+            raise UserError(
+                f"rollout.max_engine_restarts must be at least 0, got {self.max_engine_restarts}"
             )
         check_reshaping(
             "rollout",

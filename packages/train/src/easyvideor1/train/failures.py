@@ -17,7 +17,7 @@ class SampleFailedError(Exception):
         self.sample_ids, self.reason = sample_ids, reason
 
     def __str__(self) -> str:
-        return f"{self.reason} at {_named(self.sample_ids)}"
+        return f"{self.reason} at {named(self.sample_ids)}"
 
 
 class RankFailedError(Exception):
@@ -28,7 +28,7 @@ class RankFailedError(Exception):
         self.rank, self.sample_ids, self.reason = rank, sample_ids, reason
 
     def __str__(self) -> str:
-        place = f" at {_named(self.sample_ids)}" if self.sample_ids else ""
+        place = f" at {named(self.sample_ids)}" if self.sample_ids else ""
         return f"rank {self.rank}{place}: {self.reason}"
 
 
@@ -65,7 +65,7 @@ def on_rank(rank: int) -> Generator[None]:
         raise RankFailedError(rank, (), repr(error)) from error
 
 
-def _named(sample_ids: Sequence[str]) -> str:
+def named(sample_ids: Sequence[str]) -> str:
     """Example: `sample a`, `samples a, b, c and 5 more`."""
     shown = ", ".join(sample_ids[:3])
     more = f" and {len(sample_ids) - 3} more" if len(sample_ids) > 3 else ""

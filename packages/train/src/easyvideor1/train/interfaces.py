@@ -4,12 +4,13 @@ The loop sees only these. Ray actors satisfy them in a run; small in-memory obje
 Records cross process boundaries by pickle; no tensors, and nothing heavy is imported here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from easyvideor1.schema.records import Completion, Group, Sample, Score
+from easyvideor1.train.stopping import Stop
 
 if TYPE_CHECKING:
     from easyvideor1.train.actors import Actors
@@ -133,6 +134,14 @@ class Data(Protocol):
         ...
 
 
+class SendWeights(Protocol):
+    """Brings the weights of a publish to engines that wait for them."""
+
+    def __call__(self, engines: "Actors", *, are_new: bool = False) -> None:
+        """`are_new`: they hold none of an earlier publish, not even what is frozen."""
+        ...
+
+
 class Sampler(Protocol):
     """Samples completions with the newest weights published to it."""
 
@@ -156,6 +165,9 @@ class Sampler(Protocol):
 
         Returns:
             A group per prompt; an empty one for a prompt that the engine refused.
+
+        Raises:
+            StopRequestedError: the run was asked to stop.
         """
         ...
 
@@ -168,7 +180,7 @@ class Sampler(Protocol):
         """
         ...
 
-    def publish(self, send: "Callable[[Actors], None]", version: int) -> None:
+    def publish(self, send: "SendWeights", version: int) -> None:
         """Take the weights that `send` brings to the engines, between two completions.
 
         Every later completion carries their version.
@@ -247,8 +259,12 @@ class Checkpoints(Protocol):
         """Load the position to continue from; the start when there is none."""
         ...
 
+    def mark(self, position: Position) -> None:
+        """Remember the state of all but the learner, for a `save` of this position later on."""
+        ...
+
     def save(self, position: Position) -> None:
-        """Take a checkpoint of the current state.
+        """Take a checkpoint of the current state, or of a `mark` where it is of this position.
 
         Sealed when this returns, or else, with `learner.async_save`, as soon as it is written.
         """
@@ -305,3 +321,5 @@ class Runtime:
     """Samples with usable trajectories, and what reads them; None without a warm start."""
     validation: list[Prompt] = field(default_factory=list)
     """Held-out prompts; empty for none."""
+    stop: Stop = field(default_factory=Stop)
+    """Whether the run was asked to stop."""

@@ -6,7 +6,7 @@ else differs. Works with or without Ray; `ray_runtime` puts one `RankLearner` in
 All public methods are collective: every rank calls them.
 """
 
-import logging
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -40,13 +40,12 @@ from easyvideor1.train.policy_loss import policy_loss
 from easyvideor1.train.reference import Reference
 from easyvideor1.train.screening import Screen
 from easyvideor1.train.sharding import computation_dtype, default_device, load_model, shard
+from easyvideor1.train.skipping import Losses, SkippedSteps
 from easyvideor1.train.tally import Tally, describe
 from easyvideor1.train.token_tree import Batch, ClipLoader
 
 if TYPE_CHECKING:
     from easyvideor1.preprocess.families.base import FamilyAdapter
-
-log = logging.getLogger(__name__)
 
 
 class RankLearner:
@@ -162,7 +161,7 @@ class RankLearner:
         self.total_updates = total_updates
         self.optimizer = build_optimizer(self.model, optimizer)
         self.num_updates = 0
-        self.num_skipped = 0
+        self._skipped = SkippedSteps(self.config.max_skipped_updates)
         if self.reference is not None:
             self.reference.adopt(self.model)
             self._is_reference_initial = not self._has_learned
@@ -179,8 +178,8 @@ class RankLearner:
 
         One optimizer step, and a further one from each of the `cuts` on. In the first the weights
         are those that sampled, so the ratio to them is 1 by construction; for the further ones the
-        log-probs before the first are computed first. A step whose gradient is not finite, or of
-        whose completions none can be trained on, is skipped and counted.
+        log-probs before the first are computed first. A step whose loss or gradient is not finite,
+        or of whose completions none can be trained on, is skipped and counted.
 
         Args:
             examples: this rank's share of each step, one after another, see `balance.divide_steps`;
@@ -194,7 +193,8 @@ class RankLearner:
 
         Raises:
             ValueError: if no rank is given an example, or all weights are 0.
-            UserError: if a checkpoint that `begin_save` began could not be written.
+            UserError: if a checkpoint that `begin_save` began could not be written, or after more
+                than `learner.max_skipped_updates` steps in a row that were not finite.
         """
         self._writer.check()
         if not self._sum(torch.tensor(len(examples))).item():
@@ -303,7 +303,7 @@ class RankLearner:
         self._writer.finish()
 
     def _snapshot(self) -> checkpoint.Snapshot:
-        progress = {"num_updates": self.num_updates, "num_skipped": self.num_skipped}
+        progress = {"num_updates": self.num_updates, "num_skipped": self._skipped.total}
         return checkpoint.Snapshot.of(
             self.model, self.optimizer, progress, reference=self._own_reference
         )
@@ -325,7 +325,7 @@ class RankLearner:
         reference = None if self.reference is None else self.reference.model
         progress = checkpoint.load_rank(folder, self.model, self.optimizer, reference)
         self.num_updates = progress["num_updates"]
-        self.num_skipped = progress["num_skipped"]
+        self._skipped.total = progress["num_skipped"]
         self._has_learned = True
         self._is_reference_initial = not progress["has_reference"]
 
@@ -374,10 +374,10 @@ class RankLearner:
         parts = parts_of(objective, self.algorithm, self.num_updates)
         scale = scale_of(parts, examples, self.algorithm.constant_length, self._sum)
         if scale is None:
-            log.warning("update skipped: none of its completions can be trained on")
-            self.num_skipped += 1
+            self._skipped.nothing_to_train_on()
             return None
         scale.count(tally)
+        losses = Losses()
         activations = ActivationMeter()
         for number, batch in enumerate(self._batches(examples, clips)):
             with at_samples(batch.sample_ids):
@@ -398,10 +398,11 @@ class RankLearner:
                 # FSDP averages gradients over ranks; the loss is a sum over them.
                 (loss * self.world_size).backward()
                 tally.add("loss", loss.detach())
+                losses.add(loss, batch.sample_ids)
                 tally.count(scores.entropy.detach(), batch)
         tally.add_max("activation_gb", torch.tensor([activations.num_bytes / 1e9]))
         grad_norm = clip_gradients(self.model.parameters(), self.optimizer_config.max_grad_norm)
-        self._apply(grad_norm)
+        self._apply(grad_norm, losses)
         return grad_norm
 
     def _read(self, batch: Batch, objective: Objective) -> tuple[TokenScores, Tensor | None]:
@@ -412,25 +413,29 @@ class RankLearner:
         scores: TokenScores = self.model(batch, reference.distribution(batch))
         return scores, reference.divergence(batch, scores)
 
-    def _apply(self, grad_norm: float) -> None:
-        if torch.tensor(grad_norm).isfinite():
+    def _apply(self, grad_norm: float, losses: Losses) -> None:
+        """The optimizer's step, unless a loss or the gradient is not finite."""
+        loss = self._sum(losses.total()).item()
+        if math.isfinite(grad_norm) and math.isfinite(loss):
             for group in self.optimizer.param_groups:
                 group["lr"] = learning_rate(
                     self.optimizer_config, self.num_updates, self.total_updates
                 )
             self.optimizer.step()
             self.num_updates += 1
-        else:
-            log.warning("update skipped: the norm of its gradient is %s", grad_norm)
-            self.num_skipped += 1
+            self._skipped.done()
         self.optimizer.zero_grad()
+        if not math.isfinite(loss):
+            self._skipped.not_finite(f"the loss is {loss}", losses.at_fault())
+        elif not math.isfinite(grad_norm):
+            self._skipped.not_finite(f"the norm of the gradient is {grad_norm}", [])
 
     def _metrics(self, tally: Tally, grad_norms: list[float]) -> dict[str, float]:
         sums, maxima = tally.reduce(self._sum, self._max)
         metrics = {
             "learner/lr": self.optimizer.param_groups[0]["lr"],
             "learner/refused_completions": sums["refused_completions"],
-            "learner/skipped_updates": float(self.num_skipped),
+            "learner/skipped_updates": float(self._skipped.total),
             "learner/peak_memory_gb": maxima["peak_memory_gb"],
         }
         if not grad_norms:

@@ -116,7 +116,7 @@ class CacheMetrics:
 
     def __init__(self, reader: str):
         self._reader = reader
-        self._told: LoadCounts | None = None
+        self._told: dict[int, LoadCounts] = {}
 
     def since_last(self, counts: "Sequence[LoadCounts]") -> dict[str, float]:
         """Hit rate and misses since the last call; nothing where no frames were loaded.
@@ -124,15 +124,22 @@ class CacheMetrics:
         Args:
             counts: of each process, since it began.
         """
-        total = functools.reduce(operator.add, counts)
-        new = total if self._told is None else total - self._told
-        self._told = total
+        told, self._told = self._told, dict(enumerate(counts))
+        new = functools.reduce(
+            operator.add,
+            (now - told[index] if index in told else now for index, now in enumerate(counts)),
+        )
         if new.hit_rate is None:
             return {}
         return {
             f"cache/hit_rate/{self._reader}": new.hit_rate,
             f"cache/misses/{self._reader}": float(new.misses),
         }
+
+    def forget(self, processes: Iterable[int]) -> None:
+        """These were started anew and count from 0."""
+        for index in processes:
+            self._told.pop(index, None)
 
 
 class Stopwatch:

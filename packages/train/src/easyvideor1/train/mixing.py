@@ -6,19 +6,16 @@ brings the score it was read with, so that nothing is scored twice. The source o
 says where it came from; what the loss makes of offline ones is `algorithm.offline`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import Completion, Group
 from easyvideor1.train.config import MixingConfig, MixingMode
-from easyvideor1.train.interfaces import Experience, Prompt, Sampler
+from easyvideor1.train.interfaces import Experience, Prompt, Sampler, SendWeights
 from easyvideor1.train.offline import OfflineReader
-
-if TYPE_CHECKING:
-    from easyvideor1.train.actors import Actors
 
 
 class MixedSampler:
@@ -72,7 +69,7 @@ class MixedSampler:
         """Greedy completions; nothing is mixed into them."""
         return self._sampler.answer(prompts, validation=validation)
 
-    def publish(self, send: "Callable[[Actors], None]", version: int) -> None:
+    def publish(self, send: SendWeights, version: int) -> None:
         """Pass new weights on."""
         self._sampler.publish(send, version)
 

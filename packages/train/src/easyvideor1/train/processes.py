@@ -9,6 +9,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from easyvideor1.preprocess.ray_session import ray_session
 from easyvideor1.schema import environment
@@ -17,6 +18,7 @@ from easyvideor1.train.actors import ActorFailedError, Actors, Call
 from easyvideor1.train.config import TrainConfig
 from easyvideor1.train.placement import Placement, reserve
 from easyvideor1.train.ray_learner import RankActor
+from easyvideor1.train.recovery import Recovery
 from easyvideor1.train.rollout import EngineActor
 
 STOP_TIMEOUT_S = 30.0  # an engine that does not stop by then is killed with its actor
@@ -27,12 +29,14 @@ class Processes:
 
     Args:
         config: of the run.
-        engines: their actors.
-        ranks: theirs.
+        logs: folder for what they print.
+        placement: their places.
     """
 
-    def __init__(self, config: TrainConfig, engines: Actors, ranks: Actors):
+    def __init__(self, config: TrainConfig, logs: Path, placement: Placement):
+        engines, ranks = place(config, logs, placement)
         self.engines, self.ranks = engines, ranks
+        self.recovery = Recovery(engines, lambda index: new_engine(logs, placement, index), config)
         self._config = config
         self._began = time.monotonic()
         # Colocated, an engine measures the GPU's free memory to choose the size of its KV cache.
@@ -85,7 +89,7 @@ def open_processes(config: TrainConfig, logs: Path) -> Generator[Processes]:
             f"rank(s) on {placement}; logs in {logs}"
         )
         preflight.check_nodes(config, placement)
-        processes = Processes(config, *place(config, logs, placement))
+        processes = Processes(config, logs, placement)
         try:
             yield processes
         finally:
@@ -96,14 +100,20 @@ def place(config: TrainConfig, logs: Path, placement: Placement) -> tuple[Actors
     """The actors of engines and ranks, each in its place."""
     import ray
 
-    engines, ranks = [], []
-    for index in range(config.rollout.engines):
-        engine = ray.remote(EngineActor).options(**placement.options("engine", index))
-        engines.append(engine.remote(logs / f"engine_{index}.log", index))
+    engines = [new_engine(logs, placement, index) for index in range(config.rollout.engines)]
+    ranks = []
     for index in range(config.learner.ranks):
         rank = ray.remote(RankActor).options(**placement.options("rank", index))
         ranks.append(rank.remote(logs / f"rank_{index}.log", index))
     return Actors("engine", engines, logs=logs), Actors("learner", ranks, logs=logs)
+
+
+def new_engine(logs: Path, placement: Placement, index: int) -> Any:
+    """An actor for an engine, in its place."""
+    import ray
+
+    engine = ray.remote(EngineActor).options(**placement.options("engine", index))
+    return engine.remote(logs / f"engine_{index}.log", index)
 
 
 def begin_meeting(ranks: Actors, config: TrainConfig) -> list[Call]:

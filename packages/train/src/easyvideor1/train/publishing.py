@@ -48,14 +48,16 @@ class SharedMemoryTransfer:
     def send(self, engines: Actors, *, everything: bool) -> None:
         kept = () if everything else self._ranks.all("frozen", timeout_s=self._timeout_s)[0]
         engines.all("start_weight_update", timeout_s=self._timeout_s)
-        while bucket := self._next_bucket(kept):
+        bucket = self._next_bucket(kept, first=True)
+        while bucket is not None:
             engines.all("load_bucket", bucket, timeout_s=self._timeout_s)
+            bucket = self._next_bucket(kept)
         engines.all("close_buckets", kept, timeout_s=self._timeout_s)
         engines.all("finish_weight_update", timeout_s=self._timeout_s)
 
-    def _next_bucket(self, kept: tuple[str, ...]) -> "WeightBucket | None":
-        limit = self._bucket_bytes
-        return self._ranks.all("next_bucket", limit, kept, timeout_s=self._timeout_s)[0]
+    def _next_bucket(self, kept: tuple[str, ...], *, first: bool = False) -> "WeightBucket | None":
+        asked = (self._bucket_bytes, kept, first)
+        return self._ranks.all("next_bucket", *asked, timeout_s=self._timeout_s)[0]
 
 
 class DirectTransfer:

@@ -131,15 +131,17 @@ class RankActor:
         """Name prefixes of the parts that never change."""
         return self._learner.frozen_prefixes
 
-    def next_bucket(self, max_bytes: int, skip: tuple[str, ...]) -> "WeightBucket | None":
+    def next_bucket(
+        self, max_bytes: int, skip: tuple[str, ...], first: bool
+    ) -> "WeightBucket | None":
         """The next part of the weights, in shared memory of rank 0; None after the last.
 
         The other ranks help to gather them and return empty ones. A bucket is valid until the next
-        call.
+        call. The first of a publish forgets what is left of one that was not finished.
         """
         from easyvideor1.evaluate.weight_buckets import write_buckets
 
-        if self._buckets is None:
+        if first or self._buckets is None:
             weights = self._learner.gather_weights(skip)
             self._buckets = write_buckets(weights, max_bytes=max_bytes, write=self._rank == 0)
         bucket = next(self._buckets, None)
@@ -267,9 +269,11 @@ class RayLearner:
         """Hand the current weights to every engine, under the next version."""
         self._version += 1
         everything = self._always_everything or not self._engines_have_frozen_parts
-        sampler.publish(
-            lambda engines: self._transfer.send(engines, everything=everything), self._version
-        )
+
+        def send(engines: Actors, *, are_new: bool = False) -> None:
+            self._transfer.send(engines, everything=everything or are_new)
+
+        sampler.publish(send, self._version)
         self._engines_have_frozen_parts = True
 
     def offload(self) -> None:

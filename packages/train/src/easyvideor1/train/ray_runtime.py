@@ -22,6 +22,7 @@ from easyvideor1.train.ray_learner import RayLearner
 from easyvideor1.train.rollout import RaySampler
 from easyvideor1.train.run_folder import Checkpoint, RunFolder
 from easyvideor1.train.scorer import score_completions
+from easyvideor1.train.stopping import Stop
 from easyvideor1.train.tracking import RunTracker, open_tracker
 
 
@@ -69,7 +70,10 @@ def assemble(
     validation: Sequence[Sample],
 ) -> Runtime:
     """The parts of a run as the loop takes them; calls no actor."""
-    rollouts = RaySampler(processes.engines, config.rollout, seed=config.seed)
+    stop = Stop()
+    rollouts = RaySampler(
+        processes.engines, config.rollout, seed=config.seed, recovery=processes.recovery, stop=stop
+    )
     sampler: Sampler = rollouts
     if config.mixing.mode in (MixingMode.replace, MixingMode.append):
         sampler = MixedSampler(sampler, inputs.reader, config.mixing, seed=config.seed)
@@ -111,4 +115,5 @@ def assemble(
         gate=gate,
         warm_start=None if warm_start is None else (warm_start, inputs.reader),
         validation=inputs.validation(validation),
+        stop=stop,
     )

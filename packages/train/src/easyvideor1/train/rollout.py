@@ -2,28 +2,31 @@
 
 All completions of a prompt come from one request, so that its prefix and its encoded media are
 shared, and prompts about the same media go to the same engine. A prompt that an engine refuses is
-named, counted and left out; an engine that dies ends the run.
+named, counted and left out; an engine that dies is replaced where that can be (`recovery`), and
+what it was asked is asked again.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from easyvideor1.evaluate.config import EngineConfig, SamplingSettings
 from easyvideor1.schema import environment
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import Completion, Sample
-from easyvideor1.train.actors import Actors, log_to
+from easyvideor1.train.actors import ActorDiedError, Actors, log_to
 from easyvideor1.train.config import RolloutConfig, Seeding, TrainConfig
-from easyvideor1.train.interfaces import Prompt
+from easyvideor1.train.interfaces import Prompt, SendWeights
 from easyvideor1.train.memory import used_bytes
 from easyvideor1.train.metrics import CacheMetrics
 from easyvideor1.train.offline import stable_hash
 from easyvideor1.train.publishing import engine_backend
+from easyvideor1.train.recovery import Recovery
 from easyvideor1.train.slots import Slots
+from easyvideor1.train.stopping import Stop
 
 if TYPE_CHECKING:
     from easyvideor1.evaluate.engine import Memory
@@ -232,15 +235,42 @@ def _request(
     )
 
 
+class Publish(NamedTuple):
+    """Weights that the engines have, and how they came."""
+
+    send: SendWeights
+    version: int
+
+
 class RaySampler:
     """`interfaces.Sampler` over engine actors."""
 
-    def __init__(self, engines: Actors, config: RolloutConfig, *, seed: int):
+    def __init__(
+        self,
+        engines: Actors,
+        config: RolloutConfig,
+        *,
+        seed: int,
+        recovery: Recovery | None = None,
+        stop: Stop | None = None,
+    ):
+        """Bind the engines of a run.
+
+        Args:
+            engines: their actors.
+            config: how they are asked.
+            seed: of the run.
+            recovery: replaces an engine that dies; None where its death ends the run.
+            stop: over which a rollout is given up.
+        """
         self.readings: dict[str, float] = {}
         """Memory at the arrows of the last hand-over, by metric; `HandOver` puts them here."""
         self._engines = engines
         self._config = config
         self._seed = seed
+        self._recovery = recovery
+        self._stop = stop
+        self._publish: Publish | None = None
         self._seeds_requests = seeding(config) is Seeding.request
         self._num_refused = 0
         self._cache_metrics = CacheMetrics("rollout")
@@ -291,30 +321,83 @@ class RaySampler:
         )
         return [group[0] if group else None for group in groups]
 
-    def publish(self, send: Callable[[Actors], None], version: int) -> None:
+    def publish(self, send: SendWeights, version: int) -> None:
         """Replace every engine's weights by what `send` brings; no request sees a mixture."""
-        limit = self._config.timeout_s
-        self._engines.all("begin_publish", timeout_s=limit)
-        send(self._engines)
-        self._engines.all("finish_publish", version, timeout_s=limit)
+        self._publish = Publish(send, version)
+        try:
+            self._bring(self._publish, self._engines)
+        except ActorDiedError as death:
+            # The others stand somewhere within the publish.
+            self._restart(range(len(self._engines)), death)
 
     def sleep(self) -> None:
         """Give every engine's GPU memory away."""
-        self._engines.all("sleep", timeout_s=self._config.timeout_s)
+        self._all("sleep")
 
     def wake(self, memory: "Memory") -> None:
         """Take a part of it back, in every engine."""
-        self._engines.all("wake", memory, timeout_s=self._config.timeout_s)
+        self._all("wake", memory)
 
     def memory_bytes(self) -> list[int]:
         """Memory in use as each engine sees it."""
-        return self._engines.all("memory_bytes", timeout_s=self._config.timeout_s)
+        return self._all("memory_bytes")
 
     def metrics(self) -> dict[str, float]:
-        """Prompts refused so far; since the last call, how often frames came from the cache."""
-        counts = self._engines.all("load_counts", timeout_s=self._config.timeout_s)
-        refused = {"rollout/refused": float(self._num_refused)}
-        return refused | self._cache_metrics.since_last(counts) | self.readings
+        """What was refused and restarted so far; since the last call, hits in the frame cache."""
+        counts = self._cache_metrics.since_last(self._all("load_counts"))
+        metrics = {"rollout/refused": float(self._num_refused)}
+        if self._recovery is not None:
+            metrics["rollout/engine_restarts"] = float(self._recovery.num_restarts)
+        return metrics | counts | self.readings
+
+    def _all(self, method: str, *args: Any) -> list[Any]:
+        """Call every engine; one that turns out to be dead is replaced first."""
+        limit = self._config.timeout_s
+        try:
+            return self._engines.all(method, *args, timeout_s=limit)
+        except ActorDiedError as death:
+            self._restart([death.index], death)
+            return self._engines.all(method, *args, timeout_s=limit)
+
+    def _each(self, method: str, calls: Sequence[tuple[int, tuple[Any, ...]]]) -> list[Any]:
+        """Call some engines; what a dead one was asked is asked again of another in its place."""
+        limit = self._config.timeout_s
+        if self._recovery is None:
+            return self._engines.each(method, calls, timeout_s=limit)
+        results: dict[int, Any] = {}
+        while missing := [place for place in range(len(calls)) if place not in results]:
+            asked = [calls[place] for place in missing]
+            found = self._engines.settle(method, asked, timeout_s=limit, stop=self._stop)
+            deaths = [result for result in found if isinstance(result, ActorDiedError)]
+            results |= {
+                place: result
+                for place, result in zip(missing, found, strict=True)
+                if not isinstance(result, ActorDiedError)
+            }
+            if deaths:
+                self._restart(sorted({death.index for death in deaths}), deaths[0])
+        return [results[place] for place in range(len(calls))]
+
+    def _restart(self, indices: Sequence[int], death: ActorDiedError) -> None:
+        """Replace engines and bring them the newest weights; one that dies over it once more."""
+        if self._recovery is None:
+            raise death
+        while True:
+            try:
+                new = self._recovery.restart(indices, death)
+                if self._publish is not None:
+                    self._bring(self._publish, new, are_new=True)
+            except ActorDiedError as again:
+                death = again
+            else:
+                self._cache_metrics.forget(indices)
+                return
+
+    def _bring(self, publish: "Publish", engines: Actors, *, are_new: bool = False) -> None:
+        limit = self._config.timeout_s
+        engines.all("begin_publish", timeout_s=limit)
+        publish.send(engines, are_new=are_new)
+        engines.all("finish_publish", publish.version, timeout_s=limit)
 
     def _complete(
         self,
@@ -348,15 +431,14 @@ class RaySampler:
 
     def _at_once(self, asks: Sequence[Ask], engine_of: Sequence[int]) -> list[Answer]:
         calls = [(engine, (ask,)) for engine, ask in zip(engine_of, asks, strict=True)]
-        return self._engines.each("complete", calls, timeout_s=self._config.timeout_s)
+        return self._each("complete", calls)
 
     def _in_order(self, asks: Sequence[Ask], engine_of: Sequence[int]) -> list[Answer]:
         of_engine: dict[int, list[Ask]] = {}
         for engine, ask in zip(engine_of, asks, strict=True):
             of_engine.setdefault(engine, []).append(ask)
         calls = [(engine, (theirs,)) for engine, theirs in of_engine.items()]
-        limit = self._config.timeout_s
-        answers = self._engines.each("complete_in_order", calls, timeout_s=limit)
+        answers = self._each("complete_in_order", calls)
         found = {
             ask.request_id: answer
             for theirs, answered in zip(of_engine.values(), answers, strict=True)

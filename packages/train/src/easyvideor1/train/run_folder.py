@@ -43,6 +43,7 @@ FREE_TO_CHANGE = (
     "rollout.engines",
     "rollout.start_timeout_s",
     "rollout.timeout_s",
+    "rollout.max_engine_restarts",
     "rollout.colocated",
     "rollout.weight_transfer",
     "rollout.publish_bucket_mb",
@@ -53,6 +54,7 @@ FREE_TO_CHANGE = (
     "learner.shard_size",
     "learner.threads",
     "learner.timeout_s",
+    "learner.max_skipped_updates",
     "learner.process_group_timeout_s",
     "cache",
     "decode.workers",
@@ -186,6 +188,13 @@ class RunFolder:
             {"format": FORMAT, "position": asdict(position), "parts": dict(state)},
         )
         return draft
+
+    def what_remains(self) -> str:
+        """What a run that failed can go on from, in a sentence."""
+        own = [checkpoint for checkpoint in self.checkpoints() if checkpoint.is_full]
+        if not own:
+            return "There is no checkpoint yet; the same command begins anew"
+        return f"{own[-1].position.name} is whole; the same command goes on from there"
 
     def finish(self, validation: float | None) -> None:
         """Record that the run has reached its goal, with the accuracy of its last weights."""

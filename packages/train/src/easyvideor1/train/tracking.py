@@ -1,8 +1,8 @@
 """Where a run's numbers go: the console, `metrics.jsonl` and `samples.jsonl`, and MLflow.
 
-All are append-only, and a continued run goes on in the same files and the same MLflow run: a step
-that was repeated after a crash is there twice, the later line counts. MLflow is imported only when
-it is on.
+A continued run goes on in the same files and the same MLflow run. What the files say of steps after
+the checkpoint it continues from is removed, since those steps are taken again; MLflow removes
+nothing, so there they are twice. MLflow is imported only when it is on.
 """
 
 import json
@@ -22,6 +22,7 @@ from easyvideor1.schema.records import Group
 from easyvideor1.train.config import TrainConfig
 from easyvideor1.train.interfaces import Position
 from easyvideor1.train.run_folder import TRACKING, Checkpoint, RunFolder, flatten
+from easyvideor1.train.stopping import RunStopped
 
 WARM_START = "warm_start/"
 NUM_PARAM_CHARACTERS = 500  # MLflow refuses parameters over 6000; nobody reads them either
@@ -59,8 +60,8 @@ class RunTracker(AbstractContextManager["RunTracker"]):
         self._samples_groups = samples_groups
 
     def log(self, metrics: dict[str, float], *, step: int) -> None:
-        """Metrics of one step."""
-        for sink in self._sinks:
+        """Metrics of one step; it may have several lots of them, or an empty one."""
+        for sink in self._sinks if metrics else ():
             sink.log(metrics, step=step)
 
     def log_groups(self, groups: Sequence[Group], *, step: int) -> None:
@@ -85,7 +86,8 @@ class RunTracker(AbstractContextManager["RunTracker"]):
         """Close all sinks as finished, failed or killed."""
         status = "FINISHED"
         if kind is not None:
-            status = "KILLED" if issubclass(kind, KeyboardInterrupt) else "FAILED"
+            is_asked = issubclass(kind, KeyboardInterrupt | RunStopped)
+            status = "KILLED" if is_asked else "FAILED"
         for sink in self._sinks:
             sink.close(status)
 
@@ -98,7 +100,7 @@ def open_tracker(config: TrainConfig, folder: RunFolder, start: Checkpoint | Non
     position = start.position if start else Position()
     sinks: list[Sink] = [
         ConsoleSink(config.train.steps, config.train.warm_start.steps, position),
-        JsonlSink(folder),
+        JsonlSink(folder, position),
     ]
     identity = start.state.get(TRACKING, {}) if start and folder.owns(start) else {}
     if config.tracking.mlflow:
@@ -195,8 +197,10 @@ def _validation_line(metrics: Mapping[str, float]) -> str:
 class JsonlSink:
     """`metrics.jsonl` and `samples.jsonl` in the run's folder."""
 
-    def __init__(self, folder: RunFolder):
+    def __init__(self, folder: RunFolder, position: Position):
         self._folder = folder
+        for path in (folder.metrics, folder.samples):
+            jsonl.keep(path, lambda row: _is_before(row, position))
 
     def log(self, metrics: Mapping[str, float], *, step: int) -> None:
         # JSON has no NaN; a number that is not finite is a fact about the run and stays visible.
@@ -209,6 +213,13 @@ class JsonlSink:
     def note(self, name: str, value: str) -> None: ...
 
     def close(self, status: str) -> None: ...
+
+
+def _is_before(row: Mapping[str, Any], position: Position) -> bool:
+    """Whether a row is about what led to a position, and not about steps after it."""
+    if any(name.startswith(WARM_START) for name in row):
+        return row["step"] <= position.warm_start_step
+    return position.step > 0 and row["step"] <= position.step  # a start is measured anew
 
 
 class MlflowSink:

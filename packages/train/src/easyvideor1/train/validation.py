@@ -7,17 +7,21 @@ from statistics import fmean
 
 from easyvideor1.schema.records import Completion, Sample, Score
 from easyvideor1.train.interfaces import Position, Runtime
+from easyvideor1.train.stopping import StopRequestedError
 
 
 def validate(runtime: Runtime, position: Position) -> Position:
     """Log accuracy in total and by problem type, over the prompts that the engine answered.
 
     Returns:
-        `position` with the accuracy; unchanged where there is none.
+        `position` with the accuracy; unchanged where there is none, or the run is to stop.
     """
     if not runtime.validation:
         return position
-    completions = runtime.sampler.answer(runtime.validation)
+    try:
+        completions = runtime.sampler.answer(runtime.validation)
+    except StopRequestedError:
+        return position
     answers = [
         (prompt.sample, completion)
         for prompt, completion in zip(runtime.validation, completions, strict=True)

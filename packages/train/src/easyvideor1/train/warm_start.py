@@ -11,10 +11,15 @@ from easyvideor1.train.config import TrainConfig
 from easyvideor1.train.interfaces import Data, Position, Runtime, TrainExample
 from easyvideor1.train.metrics import Stopwatch
 from easyvideor1.train.offline import OfflineReader
+from easyvideor1.train.stopping import stopped
 
 
 def warm_start(config: TrainConfig, runtime: Runtime, position: Position) -> Position:
-    """Do what is left of the warm start and save at its end; the learner is then as new."""
+    """Do what is left of the warm start and save at its end; the learner is then as new.
+
+    Raises:
+        RunStopped: the run was asked to stop; where it stands is saved.
+    """
     section = config.train.warm_start
     if position.step > 0 or runtime.warm_start is None:
         return position
@@ -26,9 +31,6 @@ def warm_start(config: TrainConfig, runtime: Runtime, position: Position) -> Pos
         with clock("update"):
             examples = take_examples(config, data, reader, step=done)
             learned = runtime.learner.update(examples, "sft")
-        if done % config.train.save_every == 0 or done == section.steps:
-            with clock("save"):
-                runtime.checkpoints.save(position)
         metrics = (
             learned
             | data.metrics()
@@ -36,9 +38,19 @@ def warm_start(config: TrainConfig, runtime: Runtime, position: Position) -> Pos
             | runtime.checkpoints.metrics()
             | clock.seconds()
         )
-        runtime.tracker.log({f"warm_start/{k}": v for k, v in metrics.items()}, step=done)
+        log(runtime, metrics, done)
+        if done % config.train.save_every == 0 or done == section.steps:
+            runtime.checkpoints.save(position)
+            log(runtime, runtime.checkpoints.metrics(), done)
+        if runtime.stop.signal is not None:
+            raise stopped(runtime, position, runtime.stop.signal)
     runtime.learner.begin("policy")
     return position
+
+
+def log(runtime: Runtime, metrics: dict[str, float], step: int) -> None:
+    """Metrics of a supervised update under names of their own."""
+    runtime.tracker.log({f"warm_start/{name}": v for name, v in metrics.items()}, step=step)
 
 
 def take_examples(
