@@ -14,7 +14,7 @@ import pytest
 from easyvideor1.preprocess import decode_counter
 from easyvideor1.preprocess.clip import Clip
 from easyvideor1.preprocess.config import CacheConfig, CacheMode, Codec, DecodeConfig, Decoder
-from easyvideor1.preprocess.errors import DecodeError, MissingClipError
+from easyvideor1.preprocess.errors import DamagedCacheError, DecodeError, MissingClipError
 from easyvideor1.preprocess.quarantine import Failure, Quarantine
 from easyvideor1.preprocess.rules import FamilyRules
 from easyvideor1.preprocess.store import ClipStore, LoadCounts
@@ -158,6 +158,54 @@ def test_require_refuses_a_missing_clip_and_says_what_differs(
     with pytest.raises(MissingClipError, match="it holds the same media with ") as caught:
         like(strict, larger).load(SAMPLE)
     assert "with budget.max_pixels=40000 (this run: 65536). Run" in str(caught.value)
+
+
+def change_a_pixel(store: ClipStore, clip: Clip) -> None:
+    """In the file that holds the clip raw, where nothing but a checksum tells."""
+    start = clip.frames.tobytes()[:512]
+    for path in store.cache.paths():
+        place = path.read_bytes().find(start)
+        if place >= 0:
+            with path.open("r+b") as file:
+                file.seek(place + 100)
+                file.write(bytes([start[100] ^ 0xFF]))
+            return
+    raise AssertionError("no file holds the clip")
+
+
+def test_a_damaged_clip_is_decoded_anew_or_refused_by_name(
+    store: ClipStore, live: ClipStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    clips = live.load(SAMPLE)
+    put_in_cache(store, SAMPLE)
+    change_a_pixel(store, clips[1])
+    assert not equal(like(store).load(SAMPLE), clips)  # unless it is looked for
+
+    checking = like(store, check_reads=True)
+    assert equal(checking.load(SAMPLE), clips)
+    assert checking.counts == LoadCounts(hits=1, misses=1)
+    assert "sample s1 is decoded anew" in caplog.text and "checksum" in caplog.text
+    checking.close()
+
+    strict = like(store, check_reads=True, mode=CacheMode.require)
+    with pytest.raises(DamagedCacheError, match=r"^sample s1: .*the frames differ from their"):
+        strict.load(SAMPLE)
+
+
+def test_a_file_that_lost_its_end_is_passed_over_or_refused_by_name(
+    store: ClipStore, live: ClipStore
+) -> None:
+    put_in_cache(store, SAMPLE)
+    for path in store.cache.paths():
+        os.truncate(path, path.stat().st_size // 3)
+    torn = like(store)
+    assert [shape.shape for shape in torn.shapes(SAMPLE)] == [
+        shape.shape for shape in live.shapes(SAMPLE)
+    ]
+    assert equal(torn.load(SAMPLE), live.load(SAMPLE))
+    torn.close()
+    with pytest.raises((DamagedCacheError, MissingClipError), match="s1"):
+        like(store, mode=CacheMode.require).load(SAMPLE)
 
 
 def test_a_medium_in_quarantine_is_not_tried_again(store: ClipStore, counts: Path) -> None:

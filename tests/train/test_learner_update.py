@@ -199,7 +199,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing_and_is_counted(learner, f
     before = weights_of(learner)
     metrics = learner.update(group(family, "video", (4,), advantage=float("inf")))
     assert metrics["learner/skipped_updates"] == 1
-    assert "update skipped: the loss is" in caplog.text and "at samples video" in caplog.text
+    assert "update skipped: the loss is" in caplog.text and "at sample video" in caplog.text
     after = weights_of(learner)
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert learner.update(group(family, "video", (4,)))["learner/skipped_updates"] == 1
@@ -216,7 +216,7 @@ def test_too_many_updates_in_a_row_that_are_not_finite_end_the_run(learner, fami
         learner.update(group(family, "video", (4,)))  # one that is healthy, and they count anew
     for _ in range(2):
         learner.update(sick)
-    reason = "3 updates in a row were skipped, the last because the loss is nan, at samples video; "
+    reason = "3 updates in a row were skipped, the last because the loss is nan, at sample video; "
     with pytest.raises(UserError, match=f"{reason}more than learner.max_skipped_updates"):
         learner.update(sick)
 

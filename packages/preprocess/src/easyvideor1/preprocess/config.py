@@ -186,6 +186,10 @@ class CacheConfig:
     fingerprint: Fingerprint = Fingerprint.fast
     shard_bytes: int = 512 * 1024 * 1024
     """A shard is sealed when it has grown past this."""
+    check_reads: bool = False
+    """Compare each clip with its checksum when a process reads it for the first time, at about a
+    second per GB of frames. Without it a clip whose bytes changed on the disk is found where it
+    does not decode any more, and by `job=verify`."""
 
     def __post_init__(self) -> None:
         if self.shard_bytes < 1:

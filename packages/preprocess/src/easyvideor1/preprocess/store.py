@@ -22,8 +22,8 @@ from easyvideor1.preprocess.config import CacheConfig, CacheMode, DecodeConfig
 from easyvideor1.preprocess.decode import media_name, probe
 from easyvideor1.preprocess.decoder_pool import DecoderPool
 from easyvideor1.preprocess.decoders import decoder_for
-from easyvideor1.preprocess.errors import DecodeError, MissingClipError
-from easyvideor1.preprocess.frame_cache import FrameCache
+from easyvideor1.preprocess.errors import DamagedCacheError, DecodeError, MissingClipError
+from easyvideor1.preprocess.frame_cache import FrameCache, damaged_error
 from easyvideor1.preprocess.keys import clip_settings, key_of
 from easyvideor1.preprocess.quarantine import Quarantine
 from easyvideor1.preprocess.rules import FamilyRules
@@ -111,6 +111,7 @@ class ClipStore:
         self._quarantine: Quarantine | None = None
         self._decoders: DecoderPool | None = None
         self._counts = LoadCounts()
+        self._checked: set[str] = set()
         self._lock = threading.Lock()
 
     def __reduce__(self):
@@ -150,6 +151,7 @@ class ClipStore:
 
         Raises:
             MissingClipError: if one is not in the cache and `cache.mode` is `require`.
+            DamagedCacheError: if the cache holds one damaged, likewise.
             DecodeError: if one gives no frames, now or when it was cached, or has no file.
         """
         return [self._load(sample, media, budget) for media, budget in self._budgeted(sample)]
@@ -250,15 +252,26 @@ class ClipStore:
         key = key_of(settings)
         if self.cache_config.mode is not CacheMode.live:
             try:
-                clip = self.cache.get(key)
+                clip = self._read(key)
             except KeyError:
                 self._refuse(sample, media, settings)
+            except DamagedCacheError as error:
+                self._pass_over(sample, error)
             else:
                 self._count(LoadCounts(hits=1))
                 return clip
         clip = self._decode(media, budget)
         self._count(LoadCounts(misses=1), media)
         return dataclasses.replace(clip, key=key)
+
+    def _read(self, key: str) -> Clip:
+        """A clip from the cache; raises as `FrameCache.read_encoded`."""
+        encoded = self.cache.read_encoded(key)
+        if self.cache_config.check_reads and key not in self._checked:
+            if problem := encoded.frames.problem():
+                raise damaged_error(encoded.place or key, ValueError(problem))
+            self._checked.add(key)
+        return encoded.decode().clip
 
     def _shape(self, sample: Sample, media: Media, budget: FrameBudget) -> ClipShape:
         if self.cache_config.mode is CacheMode.live:
@@ -268,6 +281,9 @@ class ClipStore:
             cached = self.cache.read_encoded(key_of(settings))
         except KeyError:
             self._refuse(sample, media, settings)
+            return self._announced(media, budget)
+        except DamagedCacheError as error:
+            self._pass_over(sample, error)
             return self._announced(media, budget)
         return ClipShape(
             kind=cached.kind,
@@ -312,6 +328,12 @@ class ClipStore:
                 self._counts.hits + misses,
                 media_name(media),
             )
+
+    def _pass_over(self, sample: Sample, error: DamagedCacheError) -> None:
+        """Raise unless a clip that the cache holds damaged is to be decoded now."""
+        if self.cache_config.mode is CacheMode.require:
+            raise DamagedCacheError(f"sample {sample.id}: {error}") from error
+        _log.warning("sample %s is decoded anew: %s", sample.id, error)
 
     def _refuse(self, sample: Sample, media: Media, settings: dict) -> None:
         """Raise unless a clip that the cache lacks is to be decoded now."""

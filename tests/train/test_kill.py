@@ -1,0 +1,96 @@
+"""A run that is killed at any moment, and started again, ends as if it had not been.
+
+`make test` kills once. The slow suite kills ten times, at random moments between the start of the
+loop and its end, with checkpoints that are written while training goes on.
+"""
+
+import json
+import random
+import time
+
+import pytest
+
+from easyvideor1.schema import jsonl
+from easyvideor1.train.run_folder import RunFolder
+from tests.train.policy_cases import make_learner
+from tests.train.run_process import RunProcess, small_run, started
+
+NUM_KILLS = 10
+STEPS_PER_KILL = 3
+
+
+def assert_sound(folder: RunFolder, model_path) -> None:
+    """Every checkpoint that has a name is whole: it can be read, and a learner loads the newest."""
+    checkpoints = folder.checkpoints()
+    for checkpoint in checkpoints:
+        json.loads((checkpoint.folder / "state.json").read_text())
+    full = [checkpoint for checkpoint in checkpoints if checkpoint.is_full]
+    if full:
+        learner = make_learner(model_path)
+        learner.load(full[-1].learner)
+        assert learner.num_updates == full[-1].position.step
+
+
+def assert_each_step_once(run: RunProcess, steps: int) -> None:
+    assert run.steps() == list(range(1, steps + 1))
+    sampled = [row["step"] for row in jsonl.read(run.folder.samples)]
+    assert sampled == sorted(sampled)
+
+
+def kill_at(run: RunProcess, wait_s: float, first_step: int) -> None:
+    """Kill the command so long after it has logged its first step, or at once if that is late."""
+    run.until_step(first_step)
+    deadline = time.monotonic() + wait_s
+    while time.monotonic() < deadline and run.popen.poll() is None:
+        time.sleep(0.01)
+    run.kill()
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.slow
+@pytest.mark.parametrize("writing", ["at once", "meanwhile"])
+def test_a_run_killed_while_it_saves_is_continued(writing, sharp_model_path, toybox_dir, tmp_path):
+    """The kill comes with the first file of the second checkpoint."""
+    asynchronous = f"learner.async_save={str(writing == 'meanwhile').lower()}"
+    overrides = small_run(sharp_model_path, toybox_dir, "train.steps=4", asynchronous)
+    with started(overrides, tmp_path) as run:
+        checkpoints = run.folder.path / "checkpoints"
+        run.until(lambda: any(checkpoints.glob(".step_000002.*/learner/*")))
+        run.kill()
+        assert run.left_over() == []
+    assert_sound(run.folder, sharp_model_path)
+    with started(overrides, tmp_path) as again:
+        assert again.end() == 0
+        assert "continuing from" in again.output
+    assert_each_step_once(again, 4)
+    assert not list(checkpoints.glob(".*")), "what the killed save left behind"
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.slow
+def test_ten_kills_at_random_moments_lose_no_more_than_a_step(
+    sharp_model_path, toybox_dir, tmp_path
+):
+    moments = random.Random(7)
+    steps = NUM_KILLS * STEPS_PER_KILL
+    done = 0
+    for number in range(NUM_KILLS):
+        asynchronous = f"learner.async_save={str(number % 2 == 1).lower()}"
+        overrides = small_run(sharp_model_path, toybox_dir, f"train.steps={steps}", asynchronous)
+        with started(overrides, tmp_path) as run:
+            kill_at(run, moments.uniform(0, 2.5), done + 1)
+            assert run.left_over() == []
+            logged = run.steps()
+        assert_sound(run.folder, sharp_model_path)
+        newest = run.folder.checkpoints()[-1].position.step if run.folder.checkpoints() else 0
+        # A step is logged before it is saved; asynchronous, one more may be under way.
+        assert logged[-1] - newest <= 1 + number % 2
+        done = newest
+        if done >= steps - STEPS_PER_KILL:
+            break
+    with started(
+        small_run(sharp_model_path, toybox_dir, f"train.steps={done + 1}"), tmp_path
+    ) as last:
+        assert last.end() == 0
+    assert_each_step_once(last, done + 1)
+    assert last.left_over() == []
