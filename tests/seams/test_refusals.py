@@ -159,8 +159,8 @@ def test_control_text_is_plain_text_and_counted(
     )
     asked, metrics = case.train_on([plain, spelt], 2)
     assert asked == {"s0", "s1"}
-    assert metrics["data/control_text"] == metrics["offline/control_text"] == 1.0
-    assert metrics["data/refused"] == metrics["offline/refused"] == 0.0
+    assert metrics["data/control_text"] == metrics["offline/refused/control_text"] == 1.0
+    assert metrics["data/refused"] == 0.0
 
     special = {*family.forbidden_token_ids, *family.eos_token_ids}
     inputs = case.inputs()
@@ -171,12 +171,11 @@ def test_control_text_is_plain_text_and_counted(
     assert prompts["s1"].token_ids.count(family.processor.video_token_id) == 1
     assert f"What does {loud} mean?" in family.tokenizer.decode(prompts["s1"].token_ids)
 
-    (usable,) = inputs.reader.read(spelt)
-    *answer, end = usable.completion.token_ids
-    assert not special & set(answer) and end == family.eos_token_ids[0]
-    assert family.tokenizer.decode(answer) == spelt.offline[0].text
-    inside = [t for t, is_in in zip(answer, usable.in_answer[:-1], strict=True) if is_in]
-    assert family.tokenizer.decode(inside) == "A"
+    # In the completion of a trajectory it would be plain text as well, which nobody is to learn.
+    text = spelt.offline[0].text
+    tokens = family.text_tokens(text).token_ids
+    assert not special & set(tokens) and family.tokenizer.decode(tokens) == text
+    assert inputs.reader.read(spelt) == []
 
 
 # --- samples that cannot be used ------------------------------------------------------------------

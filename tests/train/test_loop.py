@@ -144,12 +144,24 @@ def test_a_step_whose_prompts_are_all_refused_is_skipped_and_counted(table, samp
     assert list(run.tracker.of("reward/mean")) == [2, 3]
 
 
-def test_validation_without_an_answer_has_no_accuracy(table, samples, tmp_path):
+def test_a_refused_prompt_of_validation_counts_as_wrong(table, samples, tmp_path):
     run = table.Run(table.config(tmp_path, steps=1), samples)
-    policy = refusing_policy(table, {sample.id for sample in samples})
-    position = Position(step=1)
-    assert validate(replace(run.runtime, sampler=policy), position) == position
-    assert run.tracker.rows == [(1, {"validation/refused": 12.0})]
+    everything = validate(run.runtime, Position(step=1)).validation
+    right = sum(
+        completion.text == f"<answer>{sample.answer}</answer>"
+        for sample, completion in zip(
+            samples, run.policy.answer([table.prompt(s) for s in samples]), strict=True
+        )
+    )
+    assert everything == right / 12 and right > 2
+    by_answer = [s.id for s in samples if s.answer == "A"]  # what an untrained table says
+    policy = refusing_policy(table, set(by_answer[:2]))
+    position = validate(replace(run.runtime, sampler=policy), Position(step=1))
+    assert position.validation == pytest.approx((right - 2) / 12)
+    assert run.tracker.of("validation/refused") == {1: 2.0}
+
+    nobody = refusing_policy(table, {sample.id for sample in samples})
+    assert validate(replace(run.runtime, sampler=nobody), position).validation == 0.0
 
 
 def test_a_warm_start_alone_is_a_run(table, samples, tmp_path):

@@ -59,6 +59,7 @@ def test_an_offline_completion_ends_with_the_real_end_token_and_has_no_log_probs
         ("A" * 8, "too_long"),
         ("dunno", "score_no_answer"),
         ("", "empty"),
+        (f"<|pad|>{RIGHT}", "control_text"),
     ],
 )
 def test_a_trajectory_that_cannot_stand_in_a_group_is_refused_by_sample(table, text, reason):
@@ -71,11 +72,10 @@ def test_a_trajectory_that_cannot_stand_in_a_group_is_refused_by_sample(table, t
         )
         assert [c.source for c in group] == [Source.policy] * 4
     assert reader.refused == {"s1#0": reason}
-    assert reader.metrics() == {
-        "offline/refused": 1.0,
-        f"offline/refused/{reason}": 1.0,
-        "offline/control_text": 0.0,
-    }
+    assert reader.metrics() == {"offline/refused": 1.0, f"offline/refused/{reason}": 1.0}
+    resumed = table.reader()
+    resumed.load_state(reader.state())
+    assert resumed.metrics() == reader.metrics()
 
 
 def test_a_prompt_that_the_engine_refused_has_no_group_at_all(table):
@@ -88,18 +88,6 @@ def test_a_prompt_that_the_engine_refused_has_no_group_at_all(table):
         prompts, [4, 4], step=1
     )
     assert [len(group) for group in groups] == [0, 4]
-
-
-def test_control_text_in_a_trajectory_is_kept_and_counted_once(table):
-    reader = table.reader()
-    sample = table.sample(1, offline=[f"<|pad|>{RIGHT}"])
-    for _ in range(2):
-        (usable,) = reader.read(sample)
-        assert usable.in_answer == [False, False, True, False, False]
-    assert reader.metrics() == {"offline/refused": 0.0, "offline/control_text": 1.0}
-    resumed = table.reader()
-    resumed.load_state(reader.state())
-    assert resumed.metrics() == reader.metrics()
 
 
 def test_a_hidden_gold_answer_makes_a_trajectory_unscorable(table):

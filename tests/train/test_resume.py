@@ -16,8 +16,8 @@ from easyvideor1.train.config import MixingConfig, MixingMode, WarmStartConfig
 from easyvideor1.train.loop import train
 from easyvideor1.train.run_folder import Checkpoint, RunFolder
 from tests.train import replayed_run
-from tests.train.policy_cases import make_learner
-from tests.train.rank_cases import same_state
+from tests.train.policy_cases import make_learner, trainable_learner
+from tests.train.rank_cases import full_moments, full_weights, run_rank, run_ranks, same_state
 
 
 def config_of(table, path, steps=6, mode=MixingMode.replace):
@@ -126,6 +126,24 @@ def test_a_killed_run_ends_as_an_uninterrupted_one_to_the_last_bit(sharp_model_p
         data.load_state(end.state["data"])
         next_batches.append(data.take(4))
     assert next_batches[0] == next_batches[1]
+
+
+@pytest.mark.slow
+def test_one_rank_loads_what_two_saved(sharp_model_path, tmp_path):
+    """Weights and moments; how it then goes on is told in `test_learner_ranks`."""
+    run_ranks(run_rank, sharp_model_path, tmp_path, num_ranks=2)
+    saved = torch.load(tmp_path / "rank0.pt", weights_only=False)["saved"]
+    learner = trainable_learner(sharp_model_path)
+    learner.load(tmp_path / "checkpoint")
+    for ours, theirs in (
+        (full_weights(learner), saved["weights"]),
+        (full_moments(learner), saved["moments"]),
+    ):
+        assert ours.keys() == theirs.keys()
+        for name, value in ours.items():
+            torch.testing.assert_close(value, theirs[name], atol=1e-6, rtol=0)
+    begun = full_weights(trainable_learner(sharp_model_path))
+    assert any(not torch.equal(value, begun[name]) for name, value in saved["weights"].items())
 
 
 # With the real engine, learner and Ray

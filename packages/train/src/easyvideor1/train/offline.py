@@ -66,21 +66,16 @@ class OfflineReader:
     reward: RewardConfig
     refused: dict[str, str] = field(default_factory=dict)
     """Reason by trajectory, e.g. `{"toybox/17#0": "too_long"}`; each is counted once."""
-    control_text: set[str] = field(default_factory=set)
-    """Trajectories that are kept although they read like a control token somewhere."""
 
     def read(self, sample: Sample) -> list[OfflineCompletion]:
         """The usable trajectories of `sample`, in their order; empty when there is none."""
         usable = []
         for index, trajectory in enumerate(sample.offline):
-            name = f"{sample.id}#{index}"
             completion = self._read(sample, trajectory)
             if isinstance(completion, str):
-                self.refused[name] = completion
-                continue
-            usable.append(completion)
-            if self.encoder.has_control_text(trajectory.text):
-                self.control_text.add(name)
+                self.refused[f"{sample.id}#{index}"] = completion
+            else:
+                usable.append(completion)
         return usable
 
     def choose(self, sample: Sample, *, seed: int, step: int) -> OfflineCompletion | None:
@@ -98,25 +93,25 @@ class OfflineReader:
         return [usable[(start + i) % len(usable)] for i in range(min(count, len(usable)))]
 
     def metrics(self) -> dict[str, float]:
-        """Trajectories so far that were refused, by reason, and that hold control text."""
+        """Trajectories so far that were refused, by reason."""
         reasons = Counter(self.refused.values())
         return {
             "offline/refused": float(len(self.refused)),
             **{f"offline/refused/{reason}": float(n) for reason, n in reasons.items()},
-            "offline/control_text": float(len(self.control_text)),
         }
 
     def state(self) -> dict[str, Any]:
         """What was counted, JSON-serialisable."""
-        return {"refused": dict(self.refused), "control_text": sorted(self.control_text)}
+        return {"refused": dict(self.refused)}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Continue from a `state()`."""
         self.refused = dict(state["refused"])
-        self.control_text = set(state["control_text"])
 
     def _read(self, sample: Sample, trajectory: Trajectory) -> OfflineCompletion | str:
         """The completion, or the reason why it cannot be one."""
+        if self.encoder.has_control_text(trajectory.text):
+            return "control_text"
         tokens = self.encoder.text_tokens(trajectory.text)
         token_ids = [*tokens.token_ids, self.end_token_id]
         if not tokens.token_ids:

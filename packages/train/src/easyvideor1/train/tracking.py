@@ -151,7 +151,8 @@ class ConsoleSink:
         is_warm_start = any(name.startswith(WARM_START) for name in metrics)
         phase = "warm start" if is_warm_start else "training"
         bar = self._bars.get(phase) or self._open(phase)
-        bar.set_postfix(_headline(metrics), refresh=False)
+        if headline := _headline(metrics):  # what is told after a step, of its checkpoint, has none
+            bar.set_postfix(headline, refresh=False)
         bar.update(step - bar.n)
 
     def log_rows(self, rows: Sequence[Mapping[str, Any]], *, step: int) -> None: ...
@@ -188,8 +189,6 @@ def _validation_line(metrics: Mapping[str, float]) -> str:
         if name.startswith(prefix)
     )
     refused = f"{metrics['validation/refused']:.0f} prompts refused by the engine"
-    if "validation/accuracy" not in metrics:
-        return f"no validation accuracy, {refused}"
     text = f"validation accuracy {metrics['validation/accuracy']:.3f} ({tasks})"
     return f"{text}, {refused}" if metrics["validation/refused"] else text
 

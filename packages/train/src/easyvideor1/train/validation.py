@@ -1,4 +1,8 @@
-"""Accuracy on held-out samples, answered greedily by the live engine."""
+"""Accuracy on held-out samples, answered greedily by the live engine.
+
+A prompt that the engine refuses counts as answered wrongly: the denominator is the same at every
+step and for every run on the same samples.
+"""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -11,7 +15,7 @@ from easyvideor1.train.stopping import StopRequestedError
 
 
 def validate(runtime: Runtime, position: Position) -> Position:
-    """Log accuracy in total and by problem type, over the prompts that the engine answered.
+    """Log accuracy in total and by problem type, over all prompts.
 
     Returns:
         `position` with the accuracy; unchanged where there is none, or the run is to stop.
@@ -22,27 +26,33 @@ def validate(runtime: Runtime, position: Position) -> Position:
         completions = runtime.sampler.answer(runtime.validation)
     except StopRequestedError:
         return position
-    answers = [
+    answered = [
         (prompt.sample, completion)
         for prompt, completion in zip(runtime.validation, completions, strict=True)
         if completion is not None
     ]
-    metrics = {"validation/refused": float(len(completions) - len(answers))}
-    if answers:
-        metrics |= _accuracy(answers, runtime.score(answers))
+    refused = [p.sample for p, c in zip(runtime.validation, completions, strict=True) if c is None]
+    metrics = {"validation/refused": float(len(refused))}
+    metrics |= _accuracy(answered, runtime.score(answered) if answered else [], refused)
     runtime.tracker.log(metrics, step=position.step)
-    return replace(position, validation=metrics.get("validation/accuracy"))
+    return replace(position, validation=metrics["validation/accuracy"])
 
 
 def _accuracy(
-    answers: Sequence[tuple[Sample, Completion]], scores: Sequence[Score]
+    answered: Sequence[tuple[Sample, Completion]],
+    scores: Sequence[Score],
+    refused: Sequence[Sample],
 ) -> dict[str, float]:
     by_task: dict[str, list[float]] = defaultdict(list)
-    for (sample, _), score in zip(answers, scores, strict=True):
+    for (sample, _), score in zip(answered, scores, strict=True):
         by_task[sample.problem_type.value].append(score.parts["accuracy"])
+    for sample in refused:
+        by_task[sample.problem_type.value].append(0.0)
+    num_asked = len(answered) + len(refused)
+    lengths = [len(completion.token_ids) for _, completion in answered]
     return {
-        "validation/accuracy": fmean(value for values in by_task.values() for value in values),
-        "validation/reward": fmean(score.value for score in scores),
-        "validation/tokens": fmean(len(completion.token_ids) for _, completion in answers),
+        "validation/accuracy": sum(sum(values) for values in by_task.values()) / num_asked,
+        "validation/reward": sum(score.value for score in scores) / num_asked,
+        **({"validation/tokens": fmean(lengths)} if lengths else {}),
         **{f"validation/accuracy/{task}": fmean(v) for task, v in sorted(by_task.items())},
     }
