@@ -70,7 +70,7 @@ def test_an_engine_that_keeps_dying_ends_the_run(sharp_model_path, toybox_dir, t
 def test_a_dead_rank_ends_the_run_with_its_number(sharp_model_path, toybox_dir, tmp_path):
     overrides = small_run(sharp_model_path, toybox_dir, "train.steps=50", "learner.ranks=2")
     with started(overrides, tmp_path) as run:
-        run.until_step(1)
+        run.until_step(2)  # after which the first is saved
         run.processes("ray::RankActor")[0].kill()
         assert run.end(ENDS_WITHIN_S) == 2
         assert run.left_over() == []
