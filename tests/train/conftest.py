@@ -50,6 +50,7 @@ from easyvideor1.train.kl_penalty import KlPenalty
 from easyvideor1.train.left_out import Journal, LeftOut
 from easyvideor1.train.mixing import MixedSampler, OfflineGate
 from easyvideor1.train.offline import OfflineReader, stable_hash
+from easyvideor1.train.orders import plain_order
 from easyvideor1.train.run_folder import RunFolder
 from easyvideor1.train.scorer import score_completions
 from tests.live_engine import LiveEngine
@@ -304,7 +305,11 @@ class TableRun:
 
     def _data(self, samples: Sequence[Sample], **more: Any) -> TrainingData:
         return TrainingData(
-            samples, make_prompt, seed=self.config.seed, left_out=make_left_out(), **more
+            samples,
+            make_prompt,
+            order=plain_order(len(samples), self.config.seed),
+            left_out=make_left_out(),
+            **more,
         )
 
 

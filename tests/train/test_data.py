@@ -9,17 +9,18 @@ from easyvideor1.schema.errors import UserError
 from easyvideor1.train.data import TrainingData
 from easyvideor1.train.interfaces import Prompt
 from easyvideor1.train.left_out import Journal, LeftOut, Reason, UnusableSampleError
+from easyvideor1.train.orders import plain_order
 
 
 def ids(prompts: list[Prompt]) -> list[str]:
     return [prompt.sample.id for prompt in prompts]
 
 
-def open_data(table, samples, *, seed=0, prompt_of=None, left_out=None, **more):
+def open_data(table, samples, *, seed=0, order=None, prompt_of=None, left_out=None, **more):
     return TrainingData(
         samples,
         prompt_of or table.prompt,
-        seed=seed,
+        order=order or plain_order(len(samples), seed),
         left_out=left_out or table.left_out(),
         **more,
     )

@@ -4,6 +4,7 @@ Plain dataclasses with their defaults; `conf/` holds named choices. Imports neit
 so every command can compose its config at once.
 """
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -89,6 +90,22 @@ class Overlong(StrEnum):
 
 
 @dataclass(kw_only=True, slots=True)
+class CurriculumConfig:
+    """From easy to hard, by `pass_rate` of the samples."""
+
+    epochs: int = 0
+    """Epochs in this order, from the first on; all others are shuffled."""
+    jitter: float = 0.2
+    """How far chance moves a sample from its place: 0 not at all, 1 anywhere."""
+
+    def __post_init__(self) -> None:
+        if self.epochs < 0:
+            raise UserError(f"data.curriculum.epochs must be at least 0, got {self.epochs}")
+        if not 0 <= self.jitter <= 1:
+            raise UserError(f"data.curriculum.jitter must lie between 0 and 1, got {self.jitter}")
+
+
+@dataclass(kw_only=True, slots=True)
 class DataConfig:
     """Training and validation samples: files, globs or folders."""
 
@@ -106,6 +123,12 @@ class DataConfig:
     training and validation. Fields of `Sample`, comparisons, `and`, `or`, `not`, `in`."""
     on_bad_row: str = "raise"
     """What a row that breaks a rule does: `raise` ends the run, `skip` leaves it out, counted."""
+    weights: dict[str, float] = field(default_factory=dict)
+    """Of `evr-train`: how often samples are drawn, by their `source`, e.g. `+data.weights.web=1
+    +data.weights.math=3` for three of math to one of web; each source goes through its own epochs.
+    Empty: every sample once an epoch."""
+    curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
+    """Of `evr-train`."""
     overlong: Overlong = Overlong.drop
     """Of `evr-train`: `drop` or `rescale` prompts that are too long; counted, never cut."""
     max_refused_share: float = 0.1
@@ -119,6 +142,13 @@ class DataConfig:
     def __post_init__(self) -> None:
         if self.on_bad_row not in ("raise", "skip"):
             raise UserError(f"data.on_bad_row must be raise or skip, got {self.on_bad_row!r}")
+        if any(not 0 <= weight < math.inf for weight in self.weights.values()) or (
+            self.weights and not any(self.weights.values())
+        ):
+            raise UserError(
+                f"data.weights must be numbers of at least 0, one of them above 0, got "
+                f"{dict(self.weights)}"
+            )
         if not 0 <= self.max_refused_share <= 1:
             raise UserError(
                 f"data.max_refused_share must lie between 0 and 1, got {self.max_refused_share}"

@@ -135,6 +135,21 @@ def problem_types_of(samples: Sequence[Sample]) -> set[ProblemType]:
     return {ProblemType(name) for name in types.column("problem_type").unique().to_pylist()}
 
 
+def source_of_each(samples: Sequence[Sample]) -> list[str]:
+    """Sources of all samples; of a table, without building the records."""
+    if not isinstance(samples, SampleTable):
+        return [sample.source for sample in samples]
+    return samples.compute(lambda batch: {"source": batch.column("source")})["source"].to_pylist()
+
+
+def pass_rate_of_each(samples: Sequence[Sample]) -> list[float | None]:
+    """Pass rates of all samples; of a table, without building the records."""
+    if not isinstance(samples, SampleTable):
+        return [sample.pass_rate for sample in samples]
+    rates = samples.compute(lambda batch: {"pass_rate": batch.column("pass_rate")})
+    return rates["pass_rate"].to_pylist()
+
+
 def _reopen(parts: Sequence[Part], rows: Sequence[int], skipped: list[DataError]) -> SampleTable:
     return SampleTable(parts, rows=rows, skipped=skipped)
 

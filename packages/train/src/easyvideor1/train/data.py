@@ -1,30 +1,29 @@
-"""The stream of training prompts: shuffled per epoch, endless, resumable, and open about its gaps.
+"""The stream of training prompts: endless, resumable, and open about its gaps.
 
-The order depends on the seed and the number of samples alone, so a position is one number. How a
-sample becomes a prompt is handed in; what cannot become one is left out by name (`left_out`). The
+The order (`orders`) is a function of the position alone, so a position is one number. How a sample
+becomes a prompt is handed in; what cannot become one is left out by name (`left_out`). The
 loop takes prompts from here.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import Sample
 from easyvideor1.train.interfaces import Prompt
 from easyvideor1.train.left_out import LeftOut, Reason, UnusableSampleError
+from easyvideor1.train.orders import Order
 
 
 class TrainingData:
-    """An endless stream of prompts over `samples`, each epoch in its own order."""
+    """An endless stream of prompts over `samples`."""
 
     def __init__(
         self,
         samples: Sequence[Sample],
         prompt_of: Callable[[Sample], Prompt],
         *,
-        seed: int,
+        order: Order,
         left_out: LeftOut,
         usable: Callable[[Sample], bool] = lambda sample: True,
         name: str = "data",
@@ -34,27 +33,26 @@ class TrainingData:
         Args:
             samples: all training samples; only `len` and indexing are used.
             prompt_of: turns a sample into a prompt, or raises `UnusableSampleError`.
-            seed: of the order.
+            order: which of them is drawn when.
             left_out: keeps the samples that cannot be asked.
             usable: samples for which this is False are passed over without being counted.
             name: prefix of the metrics and of error messages.
         """
         self._samples = samples
         self._prompt_of = prompt_of
-        self._seed = seed
+        self._order = order
         self._left_out = left_out
         self._usable = usable
         self._name = name
         self._consumed = 0  # indices drawn since the beginning, over all epochs
-        self._num_passed_over = 0  # of the first epoch
-        self._order: tuple[int, np.ndarray] = (-1, np.empty(0, dtype=np.int64))
+        self._num_passed_over = 0  # distinct ones
         self._rescaled: set[str] = set()
         self._control_text: set[str] = set()
 
     @property
     def num_drawn(self) -> int:
         """Distinct samples looked at so far, without those passed over."""
-        return min(self._consumed, len(self._samples)) - self._num_passed_over
+        return self._order.num_distinct(self._consumed) - self._num_passed_over
 
     def take(self, count: int) -> list[Prompt]:
         """The next `count` prompts.
@@ -65,7 +63,7 @@ class TrainingData:
         prompts: list[Prompt] = []
         num_in_vain = 0
         while len(prompts) < count:
-            prompt = self._prompt_or_none(self._next())
+            prompt = self._prompt_or_none(*self._next())
             self._left_out.check(self.num_drawn)
             if prompt is not None:
                 prompts.append(prompt)
@@ -124,19 +122,17 @@ class TrainingData:
         self._rescaled = set(state["rescaled"])
         self._control_text = set(state["control_text"])
 
-    def _next(self) -> Sample:
+    def _next(self) -> tuple[Sample, bool]:
+        """The next sample, and whether it is drawn for the first time."""
         if not len(self._samples):
             raise UserError(f"{self._name}: there are no samples")
-        epoch, index = divmod(self._consumed, len(self._samples))
-        if self._order[0] != epoch:
-            shuffled = np.random.default_rng((self._seed, epoch)).permutation(len(self._samples))
-            self._order = (epoch, shuffled)
+        draw = self._order[self._consumed]
         self._consumed += 1
-        return self._samples[int(self._order[1][index])]
+        return self._samples[draw.index], draw.is_first
 
-    def _prompt_or_none(self, sample: Sample) -> Prompt | None:
+    def _prompt_or_none(self, sample: Sample, is_first: bool) -> Prompt | None:
         if not self._usable(sample):
-            self._num_passed_over += self._consumed <= len(self._samples)
+            self._num_passed_over += is_first
             return None
         if self._left_out.reason(sample.id) is Reason.refused_by_engine:
             return None

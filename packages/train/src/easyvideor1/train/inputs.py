@@ -24,6 +24,7 @@ from easyvideor1.train.data import TrainingData
 from easyvideor1.train.interfaces import Prompt
 from easyvideor1.train.left_out import Journal, LeftOut, Reason, UnusableSampleError
 from easyvideor1.train.offline import OfflineReader
+from easyvideor1.train.orders import Order, order_of
 from easyvideor1.train.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ class Inputs:
         return TrainingData(
             samples,
             self.prompter(validation=False),
-            seed=self._config.seed,
+            order=self._order(samples),
             left_out=self.left_out("data", validation=False),
         )
 
@@ -174,10 +175,16 @@ class Inputs:
         return TrainingData(
             samples,
             self.prompter(validation=False),
-            seed=self._config.seed,
+            order=self._order(samples),
             left_out=self.left_out("trajectories", validation=False),
             usable=lambda sample: bool(self.reader.read(sample)),
             name="trajectories",
+        )
+
+    def _order(self, samples: Sequence[Sample]) -> Order:
+        data = self._config.data
+        return order_of(
+            samples, seed=self._config.seed, weights=data.weights, curriculum=data.curriculum
         )
 
     def validation(self, samples: Sequence[Sample]) -> list[Prompt]:
