@@ -152,6 +152,8 @@ def spelled(value: Any) -> str:
         return value.name
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, list):
+        return f"[{', '.join(spelled(item) for item in value)}]"
     return str(value) if value != "" else '""'
 
 

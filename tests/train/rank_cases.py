@@ -9,7 +9,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from easyvideor1.train.config import FrozenPart, OptimizerConfig
+from easyvideor1.train.algorithm_config import AlgorithmConfig, KlConfig, KlEstimator, KlPlace
+from easyvideor1.train.config import FrozenPart, LoraConfig, OptimizerConfig
 from easyvideor1.train.interfaces import TrainExample
 from easyvideor1.train.learner import RankLearner
 from easyvideor1.train.network import free_port
@@ -227,6 +228,54 @@ def run_one_of_four(rank: int, port: int, model_path: Path, folder: Path) -> Non
     }
     learner.save(folder / "four")
     torch.save(results, folder / f"four{rank}.pt")
+    dist.destroy_process_group()
+
+
+def adapted_learner(
+    model_path: Path, estimator: KlEstimator, seed: int = 7, **fields: object
+) -> RankLearner:
+    """With adapters in every part, and a reference that the loss pulls to."""
+    torch.manual_seed(seed)
+    return trainable_learner(
+        model_path,
+        lora=LoraConfig(rank=4, alpha=8, parts=list(FrozenPart)),
+        algorithm=AlgorithmConfig(kl=KlConfig(place=KlPlace.loss, estimator=estimator)),
+        optimizer=OptimizerConfig(lr=1e-2, eps=1e-3, weight_decay=0.1),
+        **fields,
+    )
+
+
+def adapted_gradients(
+    model_path: Path, examples: list[TrainExample], estimator: KlEstimator, **fields: object
+) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
+    """Gradients and metrics of the second update."""
+    learner = adapted_learner(model_path, estimator, **fields)
+    learner.update(examples, kl_coefficient=0.1)
+    return gradients_of(learner, examples, kl_coefficient=0.1)
+
+
+def run_with_adapters(rank: int, port: int, model_path: Path, folder: Path) -> None:
+    """One of two ranks; writes what it saw to `folder/rank<rank>.pt`."""
+    torch.set_num_threads(1)
+    join_process_group(rank=rank, world_size=2, host="127.0.0.1", port=port, timeout_s=120)
+    mine = share_of(model_path, SHARES["image / text"][rank])
+    results: dict = {
+        "gradients": {
+            KlEstimator.k3: adapted_gradients(
+                model_path, mine, KlEstimator.k3, activation_checkpointing=True
+            ),
+            KlEstimator.full: adapted_gradients(model_path, mine, KlEstimator.full),
+        }
+    }
+    # The random halves of the adapters are those of rank 0, whatever the others draw.
+    learner = adapted_learner(model_path, KlEstimator.k3, seed=7 + rank)
+    for _ in range(2):
+        learner.update(mine, kl_coefficient=0.1)
+    learner.save(folder / "checkpoint")
+    results["said_bytes"] = learner.checkpoint_bytes()
+    learner.update(mine, kl_coefficient=0.1)
+    results["weights"] = full_weights(learner)
+    torch.save(results, folder / f"rank{rank}.pt")
     dist.destroy_process_group()
 
 

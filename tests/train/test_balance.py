@@ -54,6 +54,7 @@ def test_flops_count_forward_and_backward_of_what_is_trained():
         language_weights=100,
         trained_language_weights=100,
         vision_weights=30,
+        passed_vision_weights=10,
         trained_vision_weights=10,
     )
     assert model == CostModel(flops_per_token=600.0, flops_per_patch=100.0)

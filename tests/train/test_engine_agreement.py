@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForImageTextToText
 
 from easyvideor1.schema.records import Completion
-from easyvideor1.train.config import OptimizerConfig
+from easyvideor1.train.config import FrozenPart, LoraConfig, OptimizerConfig
 from easyvideor1.train.interfaces import TrainExample
 from easyvideor1.train.learner import RankLearner
 from tests.live_engine import LiveEngine
@@ -117,3 +117,35 @@ def test_greedy_answers_are_those_of_the_new_weights_in_plain_transformers(
         assert answer.token_ids == expected
         changed += answer.token_ids != before[name]
     assert changed >= len(CLIPS) - 1
+
+
+@pytest.mark.parametrize("parts", [["language"], ["vision", "merger", "language"]])
+def test_merged_adapters_in_the_engine_are_the_adapted_policy(
+    sharp_engine, sharp_model_path, tmp_path, parts
+):
+    """Sent without what they do not touch; the head, tied to an embedding that stays, included."""
+    lora = LoraConfig(rank=4, parts=[FrozenPart(part) for part in parts])
+    learner = make_learner(sharp_model_path, lora=lora, optimizer=OptimizerConfig(lr=1e-2))
+    kept = learner.frozen_prefixes
+    assert "lm_head." in kept and "model.language_model.embed_tokens." in kept
+    assert ("model.visual.blocks." in kept) == ("vision" not in parts)
+    for step in range(3):
+        metrics = update_on_own_answers(sharp_engine, learner, sharp_model_path, seed=step)
+        assert metrics["learner/mismatch_max"] < TOLERANCE
+        sharp_engine.publish(dict(learner.gather_weights(kept)), kept=kept)
+    learner.export(tmp_path / "export")
+    model = AutoModelForImageTextToText.from_pretrained(tmp_path / "export")
+    family = family_at(sharp_model_path)
+    for name in CLIPS:
+        inputs = plain_inputs(family, name)
+        generated = model.generate(
+            **inputs,
+            do_sample=False,
+            max_new_tokens=24,
+            suppress_tokens=list(family.forbidden_token_ids),
+        )
+        expected = generated[0, inputs["input_ids"].shape[1] :].tolist()
+        [answer] = answers(
+            sharp_engine, sharp_model_path, name, temperature=0.0, n=1, logprobs=False
+        )
+        assert answer.token_ids == expected

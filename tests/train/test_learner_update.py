@@ -15,7 +15,7 @@ from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import Source
 from easyvideor1.train.algorithm_config import Aggregation, AlgorithmConfig
 from easyvideor1.train.balance import CostModel
-from easyvideor1.train.config import FrozenPart, OptimizerConfig, Schedule
+from easyvideor1.train.config import FrozenPart, LoraConfig, OptimizerConfig, Schedule
 from easyvideor1.train.interfaces import TrainExample
 from easyvideor1.train.learner import RankLearner
 from easyvideor1.train.optimizer import learning_rate
@@ -28,6 +28,7 @@ from tests.train.policy_cases import (
     group,
     largest_difference,
     make_learner,
+    part_of,
 )
 
 FAST = OptimizerConfig(lr=1e-3, max_grad_norm=inf)
@@ -313,3 +314,13 @@ def test_the_cost_model_counts_the_weights_of_both_parts(sharp_model_path):
     tower = [FrozenPart.vision, FrozenPart.merger]
     frozen = make_learner(sharp_model_path, freeze=tower).cost_model
     assert frozen == CostModel(flops_per_token=6.0 * language, flops_per_patch=2.0 * vision)
+    mergers = sum(v for n, v in weights.items() if part_of(n) == "merger")
+    alone = make_learner(
+        sharp_model_path, freeze=[FrozenPart.vision, FrozenPart.language]
+    ).cost_model
+    assert alone == CostModel(
+        flops_per_token=4.0 * language, flops_per_patch=2.0 * vision + 4.0 * mergers
+    )
+    adapted = make_learner(sharp_model_path, lora=LoraConfig(rank=1)).cost_model
+    assert 4 * language < adapted.flops_per_token < 4.2 * language
+    assert adapted.flops_per_patch == 2.0 * vision

@@ -9,7 +9,13 @@ from easyvideor1.evaluate import weights
 from easyvideor1.evaluate.ipc_handles import plain_handle
 from easyvideor1.schema import environment
 from easyvideor1.schema.errors import UserError
-from easyvideor1.train.config import LearnerConfig, RolloutConfig, TrainConfig, WeightTransferName
+from easyvideor1.train.config import (
+    LearnerConfig,
+    LoraConfig,
+    RolloutConfig,
+    TrainConfig,
+    WeightTransferName,
+)
 from easyvideor1.train.direct_transfer import (
     DirectSetup,
     fixed_segments,
@@ -55,12 +61,21 @@ def test_ways_that_cannot_be_are_refused_by_name(table, tmp_path):
         RolloutConfig(colocated=True, engine=engine)
 
 
-@pytest.mark.parametrize("freeze", [[], ["vision", "merger"], ["language"]])
-def test_the_source_tells_and_yields_the_same_weights(sharp_model_path, freeze):
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"freeze": ["vision", "merger"]},
+        {"freeze": ["language"]},
+        {"lora": LoraConfig(rank=2)},
+    ],
+)
+def test_the_source_tells_and_yields_the_same_weights(sharp_model_path, settings):
     """vLLM cuts the stream by what it was told, so both must agree element for element."""
-    learner = make_learner(sharp_model_path, freeze=freeze)
+    learner = make_learner(sharp_model_path, **settings)
     source = weight_source(learner)
-    state = learner.model.hf.state_dict()
+    head_is_frozen = "lora" in settings or "language" in settings.get("freeze", [])
+    state = dict(learner.gather_weights())
     for everything in (True, False):
         source.everything = everything
         told, sent = source.metadata(), list(source)
@@ -68,8 +83,8 @@ def test_the_source_tells_and_yields_the_same_weights(sharp_model_path, freeze):
             (name, value.dtype, tuple(value.shape)) for name, value in sent
         ]
         names = {m.name for m in told}
-        assert ("lm_head.weight" in names) == (everything or freeze != ["language"])
-        assert (names == state.keys()) == (everything or not freeze)
+        assert ("lm_head.weight" in names) == (everything or not head_is_frozen)
+        assert (names == state.keys()) == (everything or not settings)
         assert all(torch.equal(value, state[name]) for name, value in sent)
     # A second publish goes through them again.
     assert len(list(source)) == len(source.metadata())

@@ -323,7 +323,7 @@ class KlConfig:
     """Divergence from the reference policy: the weights that reinforcement learning began with."""
 
     place: KlPlace = KlPlace.none
-    """Anything but `none` keeps a second copy of the model."""
+    """Anything but `none` keeps a second copy of the model; with LoRA, of its adapters alone."""
     estimator: KlEstimator = KlEstimator.k3
     coefficient: float = 0.04
     """What the divergence is multiplied by; of the first step, where it is adaptive."""

@@ -22,9 +22,9 @@ class CostModel:
     """FLOPs of an update per unit of its input.
 
     A weight takes part in one multiplication and one addition per token (or patch) in the forward
-    pass, and a trained one in twice as many in the backward pass, for the gradients of its input
-    and of itself: 2 per weight and 4 more per trained weight, the count of Kaplan et al., arXiv
-    2001.08361, section 2.1. Attention scores and the head are left out: the ratio of tower to
+    pass, and in the backward pass in as many again for the gradient of its input, if anything
+    before it is trained, and for its own, if it is: 2 per weight each, the count of Kaplan et al.,
+    arXiv 2001.08361, section 2.1. Attention scores and the head are left out: the ratio of tower to
     language model is what balancing needs.
     """
 
@@ -40,12 +40,18 @@ class CostModel:
         language_weights: int,
         trained_language_weights: int,
         vision_weights: int,
+        passed_vision_weights: int,
         trained_vision_weights: int,
     ) -> "CostModel":
-        """From the numbers of weights, and of those that are trained, of both parts."""
+        """From the numbers of weights, and of those that are trained, of both parts.
+
+        Gradients run through the whole language model whatever is trained, and through the passed
+        weights of the vision tower.
+        """
+        vision = vision_weights + passed_vision_weights + trained_vision_weights
         return cls(
-            flops_per_token=2.0 * language_weights + 4.0 * trained_language_weights,
-            flops_per_patch=2.0 * vision_weights + 4.0 * trained_vision_weights,
+            flops_per_token=4.0 * language_weights + 2.0 * trained_language_weights,
+            flops_per_patch=2.0 * vision,
         )
 
 

@@ -1,5 +1,7 @@
 """What a rank writes into a checkpoint: weights, optimizer, random state and progress.
 
+With LoRA the weights are those of the adapters; the model they belong to is told by a fingerprint.
+
 Through torch.distributed.checkpoint, on one rank or many, at once or while training goes on. The
 weights lie apart from the rest, so that the rest can go and they stay. The folder around both,
 which is complete or not there, is `checkpointer`'s; called by `learner.RankLearner`.
@@ -11,7 +13,7 @@ import warnings
 from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +25,20 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torch.distributed.checkpoint.state_dict import (
-    get_model_state_dict,
+    StateDictOptions,
     get_state_dict,
-    set_model_state_dict,
     set_state_dict,
 )
 
+from easyvideor1.schema.codec import from_plain
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.files import new_file, write_json
+from easyvideor1.train.adapters import POLICY, AdapterFacts, own_state
 from easyvideor1.train.interfaces import SAVED_PROGRESS, SAVED_TRAINING, SAVED_WEIGHTS
+from easyvideor1.train.reference import Reference
+
+ADAPTERS = "adapters.json"
+"""Beside weights that are those of adapters alone: what is needed to use them."""
 
 BYTES_PER_SHARD = 2_048
 """Around the numbers of a tensor: a small archive and an entry in the index; measured 1.8 to 2 kB
@@ -49,6 +56,8 @@ class Snapshot:
     """State of the generators, by device type."""
     progress: dict[str, Any]
     """JSON-serialisable, the same on every rank."""
+    adapters: AdapterFacts | None = None
+    """Where `weights` are those of adapters alone."""
 
     @classmethod
     def of(
@@ -56,10 +65,11 @@ class Snapshot:
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
         progress: dict[str, int],
-        reference: nn.Module | None = None,
+        reference: Reference | None = None,
+        adapters: AdapterFacts | None = None,
     ) -> "Snapshot":
         """The state as it is; its tensors are the live ones."""
-        weights, moments = get_state_dict(model, optimizer)
+        weights, moments = _state(model, optimizer, adapters_alone=adapters is not None)
         random = {"cpu": torch.get_rng_state()}
         if torch.cuda.is_available():
             random["cuda"] = torch.cuda.get_rng_state()
@@ -68,6 +78,7 @@ class Snapshot:
             training=_training_state(moments, reference),
             random=random,
             progress={**progress, "has_reference": reference is not None},
+            adapters=adapters,
         )
 
     def copied(self) -> "Snapshot":
@@ -87,6 +98,7 @@ class Snapshot:
             training=staged["training"],
             random=self.random,
             progress=self.progress,
+            adapters=self.adapters,
         )
 
 
@@ -139,13 +151,21 @@ def load_rank(
     folder: Path,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    reference: nn.Module | None = None,
+    reference: Reference | None = None,
+    *,
+    adapters_alone: bool = False,
 ) -> dict[str, int]:
     """Restore in place what `RankWriter` wrote and return its `progress`.
 
-    A `reference` is restored if one was written. Collective. The number of ranks may differ from
-    that of the save; random states then stay as they are, since they belong to ranks that are no
-    longer there.
+    Collective. The number of ranks may differ from that of the save; random states then stay as
+    they are, since they belong to ranks that are no longer there.
+
+    Args:
+        folder: as given to `RankWriter`.
+        model: takes the weights.
+        optimizer: of the model.
+        reference: restored if one was written.
+        adapters_alone: the model has adapters, and all else of it stays as it is.
     """
     rank, world_size = _rank_and_size()
     training_folder = folder / SAVED_TRAINING
@@ -154,16 +174,20 @@ def load_rank(
     progress = json.loads((training_folder / SAVED_PROGRESS).read_text())
     if not progress.get("has_reference"):
         reference = None
-    weights, moments = get_state_dict(model, optimizer)
+    weights, moments = _state(model, optimizer, adapters_alone=adapters_alone)
     training = _training_state(moments, reference)
     with _single_process_is_meant():
         dcp.load(weights, checkpoint_id=folder / SAVED_WEIGHTS)
         dcp.load(training, checkpoint_id=training_folder)
     set_state_dict(
-        model, optimizer, model_state_dict=weights, optim_state_dict=training["optimizer"]
+        model,
+        optimizer,
+        model_state_dict=weights,
+        optim_state_dict=training["optimizer"],
+        options=StateDictOptions(strict=not adapters_alone),
     )
     if reference is not None:
-        set_model_state_dict(reference, training["reference"])
+        reference.load_state(training["reference"])
     random_file = training_folder / _random_name(rank, world_size)
     if random_file.is_file():
         random = torch.load(random_file, weights_only=True)
@@ -171,6 +195,12 @@ def load_rank(
         if "cuda" in random and torch.cuda.is_available():
             torch.cuda.set_rng_state(random["cuda"])
     return progress
+
+
+def adapters_of(folder: Path) -> AdapterFacts | None:
+    """What is said of the adapters in a checkpoint; None if it holds whole weights."""
+    file = folder / SAVED_WEIGHTS / ADAPTERS
+    return from_plain(AdapterFacts, json.loads(file.read_text())) if file.is_file() else None
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
@@ -206,10 +236,19 @@ def optimizer_bytes(model: nn.Module, world_size: int) -> int:
     return 2 * stored_bytes(trained, world_size) + BYTES_PER_SHARD * world_size * len(trained)
 
 
-def _training_state(moments: dict[str, Any], reference: nn.Module | None) -> dict[str, Any]:
+def _state(
+    model: nn.Module, optimizer: torch.optim.Optimizer, *, adapters_alone: bool
+) -> tuple[dict[str, Any], Any]:
+    """Weights and optimizer, sharded; with `adapters_alone` of the weights only theirs."""
+    weights, moments = get_state_dict(model, optimizer)
+    # Not `ignore_frozen_params`, which keeps a tied head.
+    return (own_state(model, POLICY) if adapters_alone else weights), moments
+
+
+def _training_state(moments: dict[str, Any], reference: Reference | None) -> dict[str, Any]:
     state: dict[str, Any] = {"optimizer": moments}
     if reference is not None:
-        state["reference"] = get_model_state_dict(reference)
+        state["reference"] = reference.state()
     return state
 
 
@@ -225,6 +264,8 @@ def _write(folder: Path, snapshot: Snapshot, group: dist.ProcessGroup | None) ->
             # Each syncs its files, and returns on rank 0 when all ranks are done.
             dcp.save(snapshot.weights, checkpoint_id=folder / SAVED_WEIGHTS, process_group=group)
             dcp.save(snapshot.training, checkpoint_id=training_folder, process_group=group)
+        if rank == 0 and snapshot.adapters is not None:
+            write_json(folder / SAVED_WEIGHTS / ADAPTERS, asdict(snapshot.adapters))
         if rank == 0:
             write_json(training_folder / SAVED_PROGRESS, snapshot.progress)
     except OSError as error:

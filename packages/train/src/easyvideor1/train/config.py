@@ -73,6 +73,60 @@ class FrozenPart(StrEnum):
     """The language model with its embedding and head."""
 
 
+class LoraInit(StrEnum):
+    """How the matrix A begins; B begins as zero, so that the model is unchanged."""
+
+    kaiming = "kaiming"
+    """Uniform, as a linear layer of torch."""
+    gaussian = "gaussian"
+    """Normal, with a deviation of 1 / rank."""
+
+
+@dataclass(kw_only=True, slots=True)
+class LoraConfig:
+    """Low-rank adapters (arXiv 2106.09685): W + scale·BA, of which only A and B are trained."""
+
+    rank: int = 0
+    """Of each adapter; 0 trains the weights themselves."""
+    alpha: int = 32
+    """scale = alpha / rank."""
+    use_rslora: bool = False
+    """scale = alpha / √rank (arXiv 2312.03732), for large ranks."""
+    parts: list[FrozenPart] = field(default_factory=lambda: [FrozenPart.language])
+    """Parts of the model whose linear layers get an adapter. Everything else stays as it is."""
+    modules: list[str] | None = None
+    """Only linear layers of the parts whose name ends in one of these, from a dot on; `*` stands
+    for anything, e.g. `[q_proj, v_proj]` or `[layers.1?.mlp.*]`. null: all, but for the head."""
+    init: LoraInit = LoraInit.kaiming
+    dropout: float = 0.0
+    """Only 0: with dropout an update would train another policy than the one that sampled."""
+
+    def __post_init__(self) -> None:
+        if self.rank < 0 or self.alpha <= 0:
+            raise UserError(
+                "learner.lora needs rank >= 0 and alpha > 0, "
+                f"got rank={self.rank} alpha={self.alpha}"
+            )
+        if self.dropout != 0:
+            raise UserError(
+                f"learner.lora.dropout={self.dropout} is not there: log-probs of an update would "
+                "be those of another policy than the one that sampled, and the reference would be "
+                "noise; leave it at 0, and use learner.optimizer.weight_decay against overfitting"
+            )
+        if not self.parts:
+            raise UserError(
+                "learner.lora.parts is empty; name parts out of "
+                f"{', '.join(FrozenPart)}, or set learner.lora.rank=0"
+            )
+        if self.modules is not None and not self.modules:
+            raise UserError("learner.lora.modules is empty; null adapts all layers of the parts")
+
+    @property
+    def is_on(self) -> bool:
+        """Whether adapters are trained and not the weights themselves."""
+        return self.rank > 0
+
+
 @dataclass(kw_only=True, slots=True)
 class OptimizerConfig:
     """AdamW on fp32 weights, with a warm-up and an optional cosine decay."""
@@ -137,6 +191,7 @@ class LearnerConfig:
     """Answer tokens whose logits are alive at once."""
     freeze: list[FrozenPart] = field(default_factory=list)
     """Parts of the model that stay as they are."""
+    lora: LoraConfig = field(default_factory=LoraConfig)
     activation_checkpointing: bool = False
     """Recompute each layer in the backward pass: less memory, about a third more time."""
     attention: Attention = Attention.sdpa
@@ -165,6 +220,12 @@ class LearnerConfig:
             raise UserError(
                 f"learner.freeze={[part.value for part in self.freeze]} leaves nothing to train; "
                 "leave out at least one part"
+            )
+        both = [str(part) for part in self.freeze if part in self.lora.parts]
+        if self.lora.is_on and both:
+            raise UserError(
+                f"learner.freeze={both} names what learner.lora.parts adapts; take it out of one "
+                "of them (with adapters all weights of the model itself stay as they are)"
             )
         self._check_ranks()
         if self.max_skipped_updates < 0:

@@ -134,7 +134,6 @@ def trainer_info(
 
 def weight_source(learner: "RankLearner") -> Any:
     """The learner's weights as vLLM's `WeightSource`, the tied head included."""
-    from torch import Size
     from vllm.distributed.weight_transfer.base import ParamMeta, WeightSource
 
     class LearnerWeights(WeightSource):
@@ -146,9 +145,8 @@ def weight_source(learner: "RankLearner") -> Any:
 
         def metadata(self) -> "list[ParamMeta]":
             return [
-                ParamMeta(name, value.dtype, tuple(Size(value.shape)))
-                for name, value in learner.model.hf.state_dict().items()
-                if not name.startswith(self._skip())
+                ParamMeta(name, dtype, tuple(shape))
+                for name, (dtype, shape) in learner.weight_shapes(self._skip()).items()
             ]
 
         def __iter__(self) -> "Iterator[tuple[str, torch.Tensor]]":

@@ -88,6 +88,14 @@ def unloaded_model(model_path: str, *, trust_remote_code: bool) -> PreTrainedMod
     return model
 
 
+def base_weights(model_path: str, *, trust_remote_code: bool) -> dict[str, Tensor]:
+    """The weights of a folder or hub id in float32, as the learner begins with them."""
+    model = AutoModelForImageTextToText.from_pretrained(
+        model_path, dtype=torch.float32, trust_remote_code=trust_remote_code
+    )
+    return dict(model.state_dict())
+
+
 def model_weights(saved: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Weights of a `PolicyModel` by their names in the model inside it."""
     return {name.removeprefix(INNER): value for name, value in saved.items()}

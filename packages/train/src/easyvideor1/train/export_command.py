@@ -85,14 +85,20 @@ def _write(
     checkpoint: Checkpoint, folder: Path, model: ModelConfig, rollout: RolloutConfig
 ) -> None:
     from easyvideor1.preprocess.families import family_of
-    from easyvideor1.train import export
-    from easyvideor1.train.checkpoint import read_weights
+    from easyvideor1.train import adapters, export
+    from easyvideor1.train.checkpoint import adapters_of, read_weights
 
     family = family_of(model)
+    weights = export.model_weights(read_weights(checkpoint.learner))
+    if (facts := adapters_of(checkpoint.learner)) is not None:
+        base = export.base_weights(model.path, trust_remote_code=model.trust_remote_code)
+        if adapters.fingerprint(base) != facts.base:
+            raise adapters.another_base(checkpoint.folder, model.path)
+        weights = adapters.merged_weights(base, weights, facts.scale)
     export.write_folder(
         folder,
         export.unloaded_model(model.path, trust_remote_code=model.trust_remote_code),
-        export.model_weights(read_weights(checkpoint.learner)),
+        weights,
         family.processor,
         export.stored_dtype(family.config),
         export.sampling_settings(rollout, family.forbidden_token_ids),

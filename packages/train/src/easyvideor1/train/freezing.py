@@ -37,16 +37,38 @@ def parameters_by_part(model: PreTrainedModel) -> Iterator[tuple[FrozenPart, nn.
             yield FrozenPart.language, parameter
 
 
+def passed_in_vision(model: PreTrainedModel) -> list[nn.Parameter]:
+    """Weights of the vision tower that a backward pass runs through.
+
+    The mergers come last; where nothing before them is trained, it ends there.
+    """
+    vision = [(part, p) for part, p in parameters_by_part(model) if part is not FrozenPart.language]
+    trained = {part for part, parameter in vision if parameter.requires_grad}
+    passed = set(FrozenPart) if FrozenPart.vision in trained else trained
+    return [parameter for part, parameter in vision if part in passed]
+
+
 def frozen_prefixes(model: PreTrainedModel) -> tuple[str, ...]:
-    """Name prefixes of the parts that are frozen as a whole.
+    """Name prefixes of what is frozen as a whole: towers, or of others the parts they consist of.
 
     Coarse on purpose: an engine that is not sent a part keeps it, but its layers are fused ones,
-    and half of a fused layer cannot be kept.
+    and half of a fused layer cannot be kept. None is fused beyond a transformer block.
     """
-    towers = {"model.language_model.": model.model.language_model, "lm_head.": model.lm_head}
-    towers |= {f"model.visual.{name}.": part for name, part in model.model.visual.named_children()}
-    return tuple(
-        prefix
-        for prefix, part in towers.items()
-        if {parameter.requires_grad for parameter in part.parameters()} == {False}
-    )
+    core = model.model
+    language = {"model.language_model.": core.language_model}
+    if not _is_frozen(core.language_model):
+        language = _children("model.language_model.", core.language_model)
+        blocks = language.pop("model.language_model.layers.")
+        language |= _children("model.language_model.layers.", blocks)
+    vision = _children("model.visual.", core.visual)
+    parts = {**language, "lm_head.": model.lm_head, **vision}
+    return tuple(prefix for prefix, part in parts.items() if _is_frozen(part))
+
+
+def _children(prefix: str, module: nn.Module) -> dict[str, nn.Module]:
+    return {f"{prefix}{name}.": child for name, child in module.named_children()}
+
+
+def _is_frozen(module: nn.Module) -> bool:
+    """Whether it has weights, and none of them is trained."""
+    return {parameter.requires_grad for parameter in module.parameters()} == {False}

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Size, Tensor
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
-from easyvideor1.train import checkpoint, export
+from easyvideor1.train import adapters, checkpoint, export
 from easyvideor1.train.activation_memory import ActivationMeter, peak_bytes, reset_peak
 from easyvideor1.train.algorithm_config import AlgorithmConfig, KlPlace
 from easyvideor1.train.balance import CostModel
 from easyvideor1.train.collectives import max_over_ranks, sum_over_ranks
 from easyvideor1.train.config import LearnerConfig, OptimizerConfig, RolloutConfig
 from easyvideor1.train.failures import at_samples
-from easyvideor1.train.freezing import frozen_prefixes
+from easyvideor1.train.freezing import frozen_prefixes, passed_in_vision
 from easyvideor1.train.interfaces import CheckpointBytes, Objective, TrainExample
 from easyvideor1.train.kernels import kernels_of, refuse_slow, told
 from easyvideor1.train.loss_scale import parts_of, scale_of
@@ -37,7 +37,7 @@ from easyvideor1.train.objectives import imitation, weighted_sum
 from easyvideor1.train.offloading import move
 from easyvideor1.train.optimizer import build_optimizer, clip_gradients, learning_rate
 from easyvideor1.train.policy_loss import policy_loss
-from easyvideor1.train.reference import Reference
+from easyvideor1.train.reference import AdapterReference, Reference
 from easyvideor1.train.screening import Screen
 from easyvideor1.train.sharding import computation_dtype, default_device, load_model, shard
 from easyvideor1.train.skipping import Losses, SkippedSteps
@@ -87,7 +87,17 @@ class RankLearner:
         self.clip_store = clip_store
         self._screen = Screen(family, clip_store)
         self.device = device or default_device()
-        language_model = load_model(model_path, config, trust_remote_code=trust_remote_code)
+        has_reference = algorithm.kl.place is not KlPlace.none
+        language_model = load_model(
+            model_path,
+            config,
+            trust_remote_code=trust_remote_code,
+            reference_adapters=has_reference,
+        )
+        self._adapters: adapters.AdapterFacts | None = None
+        if config.lora.is_on:
+            base = adapters.fingerprint(language_model.state_dict())
+            self._adapters = adapters.AdapterFacts.of(config.lora, base)
         self.kernels = kernels_of(language_model)
         if self.rank == 0:
             print(told(self.kernels))
@@ -97,7 +107,9 @@ class RankLearner:
         shard(self.model, self.device, dtype, config)
         self.model.train()
         self.reference: Reference | None = None
-        if algorithm.kl.place is not KlPlace.none:
+        if has_reference and config.lora.is_on:
+            self.reference = AdapterReference(self.model, algorithm.kl.estimator)
+        elif has_reference:
             self.reference = self._load_reference(dtype, trust_remote_code=trust_remote_code)
         self._has_learned = False
         self._writer = checkpoint.RankWriter()
@@ -144,6 +156,7 @@ class RankLearner:
             language_weights=sum(p.numel() for p in language),
             trained_language_weights=sum(p.numel() for p in language if p.requires_grad),
             vision_weights=sum(p.numel() for p in vision),
+            passed_vision_weights=sum(p.numel() for p in passed_in_vision(self.model.hf)),
             trained_vision_weights=sum(p.numel() for p in vision if p.requires_grad),
         )
 
@@ -257,18 +270,39 @@ class RankLearner:
     def gather_weights(self, skip: tuple[str, ...] = ()) -> Iterator[tuple[str, Tensor]]:
         """Full weights by their Hugging Face name, the tied head included, on this rank's device.
 
+        With LoRA those of the model that the adapters make.
+
         Every rank gets them, and runs the iterator to its end for the collectives in it. A tensor
         may be a view of the live weights: use it before the next update.
 
         Args:
             skip: name prefixes of weights that are left out, e.g. `frozen_prefixes`.
         """
-        for name, value in self.model.hf.state_dict().items():
-            if name.startswith(skip):
+        state = self.model.hf.state_dict()
+        for stored, value in state.items():
+            name = adapters.plain_name(stored)
+            if adapters.is_adapter(stored) or name.startswith(skip):
                 continue
-            # Offloaded shards come back one at a time.
-            here = value.to(self.device)
-            yield name, (here.full_tensor() if isinstance(here, DTensor) else here).detach()
+            weight = self._gather(value)
+            a_name, b_name = adapters.adapter_names(name)
+            if self._adapters is not None and a_name in state:
+                a, b = self._gather(state[a_name]), self._gather(state[b_name])
+                weight = adapters.merged(weight, a, b, self._adapters.scale)
+            yield name, weight
+
+    def _gather(self, value: Tensor) -> Tensor:
+        # Offloaded shards come back one at a time.
+        here = value.to(self.device)
+        return (here.full_tensor() if isinstance(here, DTensor) else here).detach()
+
+    def weight_shapes(self, skip: tuple[str, ...] = ()) -> dict[str, tuple[torch.dtype, Size]]:
+        """Dtype and shape of what `gather_weights` yields, in its order; gathers nothing."""
+        return {
+            name: (value.dtype, value.shape)
+            for stored, value in self.model.hf.state_dict().items()
+            if not (name := adapters.plain_name(stored)).startswith(skip)
+            and not adapters.is_adapter(stored)
+        }
 
     @property
     def frozen_prefixes(self) -> tuple[str, ...]:
@@ -284,7 +318,9 @@ class RankLearner:
         self._move(self.device)
 
     def _move(self, device: torch.device) -> None:
-        models = [self.model] if self.reference is None else [self.model, self.reference.model]
+        models = [self.model]
+        if self.reference is not None and self.reference.model is not self.model:
+            models.append(self.reference.model)
         move(models, self.optimizer, device)
 
     def save(self, folder: Path) -> None:
@@ -305,36 +341,58 @@ class RankLearner:
     def _snapshot(self) -> checkpoint.Snapshot:
         progress = {"num_updates": self.num_updates, "num_skipped": self._skipped.total}
         return checkpoint.Snapshot.of(
-            self.model, self.optimizer, progress, reference=self._own_reference
+            self.model,
+            self.optimizer,
+            progress,
+            reference=self._own_reference,
+            adapters=self._adapters,
         )
 
     def checkpoint_bytes(self) -> CheckpointBytes:
         """What a checkpoint and an export take on the disk, over all ranks."""
         reference = self._own_reference
-        frozen = {} if reference is None else reference.state_dict()
-        num_exported = sum(parameter.numel() for parameter in self.model.parameters())
+        frozen = {} if reference is None else reference.state()
+        weights = self.model.state_dict()
+        if self._adapters is not None:
+            weights = adapters.own_state(self.model, adapters.POLICY)
+        num_exported = adapters.num_base_weights(list(self.model.named_parameters()))
         return CheckpointBytes(
-            weights=checkpoint.stored_bytes(self.model.state_dict().values(), self.world_size),
+            weights=checkpoint.stored_bytes(weights.values(), self.world_size),
             training=checkpoint.optimizer_bytes(self.model, self.world_size)
             + checkpoint.stored_bytes(frozen.values(), self.world_size),
             export=num_exported * export.stored_dtype(self.family.config).itemsize,
         )
 
     def load(self, folder: Path) -> None:
-        """Restore what `save` wrote; the number of ranks may have changed."""
-        reference = None if self.reference is None else self.reference.model
-        progress = checkpoint.load_rank(folder, self.model, self.optimizer, reference)
+        """Restore what `save` wrote; the number of ranks may have changed.
+
+        Raises:
+            UserError: for adapters of another model or shape, or where whole weights are meant.
+        """
+        adapters.refuse_other(
+            checkpoint.adapters_of(folder),
+            self._adapters,
+            folder=folder,
+            model_path=self.model_path,
+        )
+        progress = checkpoint.load_rank(
+            folder,
+            self.model,
+            self.optimizer,
+            self.reference,
+            adapters_alone=self._adapters is not None,
+        )
         self.num_updates = progress["num_updates"]
         self._skipped.total = progress["num_skipped"]
         self._has_learned = True
         self._is_reference_initial = not progress["has_reference"]
 
     @property
-    def _own_reference(self) -> PolicyModel | None:
+    def _own_reference(self) -> Reference | None:
         """The reference where it is not the model that the run began with."""
         if self.reference is None or self._is_reference_initial:
             return None
-        return self.reference.model
+        return self.reference
 
     def export(self, folder: Path, rollout: RolloutConfig | None = None) -> None:
         """Write a Hugging Face folder that transformers and vLLM load.

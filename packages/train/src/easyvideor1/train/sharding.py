@@ -21,6 +21,7 @@ from torch.distributed.fsdp import (
 from transformers import AutoModelForImageTextToText, PreTrainedModel
 
 from easyvideor1.schema.errors import UserError
+from easyvideor1.train.adapters import add_adapters
 from easyvideor1.train.config import LearnerConfig
 from easyvideor1.train.freezing import freeze
 from easyvideor1.train.model_forward import PolicyModel
@@ -59,12 +60,22 @@ def default_device() -> torch.device:
 
 
 def load_model(
-    model_path: str, config: LearnerConfig, *, trust_remote_code: bool
+    model_path: str,
+    config: LearnerConfig,
+    *,
+    trust_remote_code: bool,
+    reference_adapters: bool = False,
 ) -> PreTrainedModel:
-    """The model in float32 on the CPU, with what `config` freezes and recomputes.
+    """The model in float32 on the CPU, with what `config` freezes, adapts and recomputes.
+
+    Args:
+        model_path: folder or hub id.
+        config: of the learner.
+        trust_remote_code: run code that comes with the checkpoint.
+        reference_adapters: with LoRA, add the adapters of a reference.
 
     Raises:
-        UserError: for a model with dropout.
+        UserError: for a model with dropout, or a pattern of LoRA that fits no layer.
     """
     model = AutoModelForImageTextToText.from_pretrained(
         model_path,
@@ -75,6 +86,8 @@ def load_model(
     _refuse_dropout(model, model_path)
     replace_patch_convolutions(model.model.visual)
     freeze(model, config.freeze)
+    if config.lora.is_on:
+        add_adapters(model, config.lora, with_reference=reference_adapters)
     if config.activation_checkpointing:
         for parent, name in _blocks(model):
             parent.register_module(name, checkpoint_wrapper(parent.get_submodule(name)))
