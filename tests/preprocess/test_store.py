@@ -192,6 +192,18 @@ def test_a_damaged_clip_is_decoded_anew_or_refused_by_name(
         strict.load(SAMPLE)
 
 
+def test_damaged_metadata_are_no_metadata(store: ClipStore) -> None:
+    put_in_cache(store, SAMPLE)
+    for path in store.cache.paths():
+        data = path.read_bytes()
+        with path.open("r+b") as file:
+            file.seek(data.index(b"decoder_version"))
+            file.write(b"decoder_vession")
+    strict = like(store, mode=CacheMode.require)
+    with pytest.raises(DamagedCacheError, match=r"^sample s1: clip \d of .* decoder_vession"):
+        strict.load(SAMPLE)
+
+
 def test_a_file_that_lost_its_end_is_passed_over_or_refused_by_name(
     store: ClipStore, live: ClipStore
 ) -> None:

@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -570,3 +571,19 @@ def test_the_problem_types_of_a_table_are_those_of_its_rows(tmp_path: Path):
         assert problem_types_of(these) == {ProblemType.boolean, ProblemType.numerical}
         assert problem_types_of(these[::2]) == {ProblemType.boolean}
         assert problem_types_of(these[:0]) == set()
+
+
+def test_a_damaged_conversion_is_named_with_the_way_out(tmp_path: Path) -> None:
+    source = tmp_path / "rows.jsonl"
+    write_samples(source, [sample(number) for number in range(3)])
+    (part,) = read_samples(source, cache_dir=tmp_path / "cache")._parts
+    with part.arrow_path.open("r+b") as file:
+        file.seek(part.arrow_path.stat().st_size // 2)
+        file.write(b"\xff" * 64)
+        file.truncate(part.arrow_path.stat().st_size - 300)
+    folder = part.arrow_path.parent
+    anew = rf"{part.arrow_path} is no whole Arrow IPC file .* of {source}: delete {folder}, and it"
+    with pytest.raises(UserError, match=anew):
+        read_samples(source, cache_dir=tmp_path / "cache")
+    shutil.rmtree(folder)
+    assert len(read_samples(source, cache_dir=tmp_path / "cache")) == 3

@@ -1,6 +1,6 @@
 """What goes wrong in a run that lives for weeks, done to real processes: each has its outcome."""
 
-import shutil
+import contextlib
 import signal
 import subprocess
 
@@ -110,15 +110,18 @@ def test_a_full_disk_ends_the_run_and_freed_space_lets_it_go_on(
         with started(overrides, disk) as run:
             run.until_step(2)
             filler = disk / "filler"
-            with filler.open("wb") as file:
-                left = shutil.disk_usage(disk).free
-                file.write(b"\0" * (left - 100_000))
+            with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+                while True:
+                    file.write(b"\0" * 65_536)
             assert run.end(ENDS_WITHIN_S) == 2
             assert run.left_over() == []
-            done = run.steps()[-1]
-        assert "is not saved" in run.last_words and "free, a checkpoint needs" in run.last_words
+        # Before a save, within it, or over the metrics of a step: whatever came first.
+        reasons = ("free, a checkpoint needs", "cannot be written", "No space left")
+        assert any(reason in run.last_words for reason in reasons)
+        assert "is whole" in run.last_words or "checkpoints are whole" in run.last_words
+        done = max(c.position.step for c in run.folder.checkpoints())
         (newest,) = [c for c in run.folder.checkpoints() if c.is_full]
-        assert newest.position.step >= 1
+        assert newest.position.step == done >= 1
         filler.unlink()
         with started([*overrides, f"train.steps={done + 1}"], disk) as again:
             assert again.end() == 0
@@ -165,7 +168,7 @@ def test_a_clip_that_is_damaged_in_the_cache_is_decoded_anew(
     with started([*overrides, "train.steps=1"], tmp_path) as first:
         assert first.end() == 0
     damaged = 0
-    for shard in (tmp_path / "cache").rglob("*.arrow"):
+    for shard in (tmp_path / "cache" / "shards").rglob("*.arrow"):
         size = shard.stat().st_size
         with shard.open("r+b") as file:  # a byte of every clip, somewhere in its pixels
             for place in range(size // 10, size - size // 10, 5_000):

@@ -142,8 +142,12 @@ def read_clip(mapped: pa.MemoryMappedFile, shard: Path, position: int) -> Encode
         batch = reader.get_batch(position)
         # Offsets and text only; without it damaged offsets read beyond the map.
         batch.validate(full=True)
-        return _from_batch(batch, place)
     except ARROW_ERRORS as error:
+        raise damaged_error(place, error) from error
+    try:
+        return _from_batch(batch, place)
+    # Damaged text makes parsers, enums and records raise whatever they do.
+    except Exception as error:
         raise damaged_error(place, error) from error
 
 

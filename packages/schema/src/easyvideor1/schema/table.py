@@ -156,13 +156,19 @@ def _reopen(parts: Sequence[Part], rows: Sequence[int], skipped: list[DataError]
 
 def _map_batches(part: Part) -> list[pa.RecordBatch]:
     """Batches of one file; their buffers are pages of the mapped file."""
-    with pa.memory_map(str(part.arrow_path)) as source:
-        try:
+    try:
+        with pa.memory_map(str(part.arrow_path)) as source:
             reader = pa.ipc.open_file(source)
-        except pa.ArrowInvalid as error:
-            raise UserError(f"{part.arrow_path} is no Arrow IPC file ({error})") from None
-        check_schema(reader.schema, Sample, part.source)
-        return [reader.get_batch(index) for index in range(reader.num_record_batches)]
+            check_schema(reader.schema, Sample, part.source)
+            return [reader.get_batch(index) for index in range(reader.num_record_batches)]
+    except (pa.ArrowInvalid, OSError) as error:
+        way_out = "restore it"
+        if part.arrow_path != part.source:
+            folder = part.arrow_path.parent
+            way_out = f"it is a conversion of {part.source}: delete {folder}, and it is made anew"
+        raise UserError(
+            f"{part.arrow_path} is no whole Arrow IPC file ({error}); {way_out}"
+        ) from None
 
 
 def _located(medium: Media, part: Part) -> Media:

@@ -4,6 +4,7 @@ Everything that can be wrong with config, files and rows is found before torch i
 return value, the last validation accuracy, is what a sweeper maximises.
 """
 
+import errno
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from easyvideor1.schema.records import Sample
 from easyvideor1.schema.table import problem_types_of
 from easyvideor1.train.config import NO_CRITIC, Job, TrainConfig, register
 from easyvideor1.train.run_folder import RunFolder
+
+DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 ADVICE = {r"'algorithm/(ppo|gae|actor_critic)'|'(ppo|gae)'": f"PPO is refused: {NO_CRITIC}."}
 """What to say about names that are not there, see `run_command`."""
@@ -83,6 +86,11 @@ def train_model(config: TrainConfig) -> float | None:
             runtime.learner.export(folder.export)
     except ActorFailedError as error:
         raise UserError(f"{error}. {folder.what_remains()}") from error
+    except OSError as error:
+        if error.errno not in DISK_IS_FULL:
+            raise
+        where = error.filename or folder.path
+        raise UserError(f"{where}: {error.strerror}. {folder.what_remains()}") from error
     except RunStopped as stopped:
         print(f"evr-train: {stopped.message}", file=sys.stderr)
         raise
