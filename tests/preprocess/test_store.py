@@ -200,7 +200,7 @@ def test_damaged_metadata_are_no_metadata(store: ClipStore) -> None:
             file.seek(data.index(b"decoder_version"))
             file.write(b"decoder_vession")
     strict = like(store, mode=CacheMode.require)
-    with pytest.raises(DamagedCacheError, match=r"^sample s1: clip \d of .* decoder_vession"):
+    with pytest.raises(DamagedCacheError, match=r"^sample s1: clip \d of .* 'decoder_vession'"):
         strict.load(SAMPLE)
 
 
