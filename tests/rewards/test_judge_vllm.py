@@ -1,12 +1,5 @@
 """The judge against vLLM's own OpenAI server with a tiny random model on whatever this host has."""
 
-import os
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -17,57 +10,20 @@ from easyvideor1.rewards import RewardConfig, score_many
 from easyvideor1.rewards.config import JudgeConfig, OnFailure
 from easyvideor1.rewards.judge import Grade, Judge, NoVerdictError, Pair
 from easyvideor1.rewards.registry import ScorerUnavailableError
-from easyvideor1.schema import environment
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import ProblemType, Sample
+from tests.vllm_server import serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-START_TIMEOUT_S = 600
 GRADE = Grade("Which colour?", "red", "It is red.")
 
 
 @pytest.fixture(scope="module")
 def base_url(tiny_model_path: str, tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     log = tmp_path_factory.mktemp("vllm") / "server.log"
-    command = [
-        sys.executable, "-m", "vllm.entrypoints.openai.api_server",
-        "--model", tiny_model_path, "--served-model-name", "judge",
-        "--host", "127.0.0.1", "--port", str(port),
-        "--max-model-len", "4096", "--max-num-seqs", "8", "--dtype", "float32",
-        "--enforce-eager", "--kv-cache-memory-bytes", str(64 * 1024**2),
-        # A random model would fill every place where white space is allowed with it.
-        "--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}',
-    ]  # fmt: skip
-    variables = os.environ | environment.worker_environment()
-    with log.open("wb") as output:
-        server = subprocess.Popen(command, stdout=output, stderr=output, env=variables)
-    try:
-        wait_until_healthy(f"http://127.0.0.1:{port}/health", server, log)
-        yield f"http://127.0.0.1:{port}/v1"
-    finally:
-        server.terminate()
-        try:
-            server.wait(60)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
-
-
-def wait_until_healthy(url: str, server: subprocess.Popen, log: Path) -> None:
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline:
-        assert server.poll() is None, log.read_text()[-3000:]
-        try:
-            with urllib.request.urlopen(url, timeout=5) as reply:
-                assert reply.status == 200
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(1)
-    raise AssertionError(log.read_text()[-3000:])
+    with serving(tiny_model_path, log, "judge") as url:
+        yield url
 
 
 def judge(base_url: str, **settings: Any) -> Judge:

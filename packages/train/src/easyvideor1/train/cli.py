@@ -50,7 +50,24 @@ def run(config: TrainConfig) -> float | None:
 
         export_checkpoint(config)
         return None
+    if config.job is Job.collect:
+        collect_trajectories(config)
+        return None
     return train_model(config)
+
+
+def collect_trajectories(config: TrainConfig) -> None:
+    """Answers to the training samples, the good ones as offline trajectories."""
+    from easyvideor1.rewards import check_scoring
+
+    datasets = read_data(config)
+    check_scoring(problem_types_of(datasets.train), config.reward)
+    config = with_model(config)
+    cache_clips(config, Datasets(train=datasets.train, validation=[]))
+
+    from easyvideor1.train.collecting.command import run as collect
+
+    collect(config, datasets.train)
 
 
 def train_model(config: TrainConfig) -> float | None:

@@ -4,6 +4,7 @@
 `algorithm` group is in `algorithm_config`, groups of the lower packages are imported from there.
 """
 
+import os
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
@@ -561,6 +562,8 @@ class Job(StrEnum):
     """Check that processor, engine and learner agree on `model`; trains nothing."""
     export = "export"
     """Write a checkpoint as a Hugging Face folder; trains nothing."""
+    collect = "collect"
+    """Let a model answer the training samples and keep good answers as trajectories."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -574,6 +577,63 @@ class ExportConfig:
     """Where to; null: `exports/<checkpoint>` in the run's folder. Must not be there yet."""
     model: str | None = None
     """Where the model that the run began with lies; null: where the run found it."""
+
+
+@dataclass(kw_only=True, slots=True)
+class EndpointConfig:
+    """An OpenAI-compatible endpoint whose model answers in place of `model.path`."""
+
+    base_url: str | None = None
+    """E.g. `http://127.0.0.1:8000/v1`; null: no endpoint."""
+    model: str | None = None
+    """Name under which it serves the model."""
+    api_key_env: str | None = None
+    """Environment variable that holds the key; null where it asks for none."""
+    timeout_s: float = 600.0
+    """Of one request."""
+    max_retries: int = 4
+    """After a lost connection, a time-out and the statuses 408, 409, 429 and 5xx."""
+
+    def __post_init__(self) -> None:
+        if self.base_url is not None and self.model is None:
+            raise UserError(
+                "collect.endpoint.base_url is set and collect.endpoint.model is not; name the "
+                "model as the endpoint serves it"
+            )
+        if self.timeout_s <= 0 or self.max_retries < 0:
+            raise UserError(
+                "collect.endpoint needs timeout_s > 0 and max_retries >= 0, got "
+                f"timeout_s={self.timeout_s} max_retries={self.max_retries}"
+            )
+        if self.api_key_env is not None and not os.environ.get(self.api_key_env):
+            raise UserError(
+                f"collect.endpoint.api_key_env={self.api_key_env}: this environment variable is "
+                "not set"
+            )
+
+
+@dataclass(kw_only=True, slots=True)
+class CollectConfig:
+    """What `job=collect` asks and keeps. How answers are drawn is in `rollout`."""
+
+    endpoint: EndpointConfig = field(default_factory=EndpointConfig)
+    answers: int = 8
+    """To each sample."""
+    min_score: float = 1.0
+    """Answers that earn less are not kept as trajectories."""
+    keep: int = 1
+    """Trajectories per sample at most: the best, of equally good ones the shortest."""
+    source: str | None = None
+    """Name of who answered, in the trajectories; null: that of the model."""
+    concurrency: int = 16
+    """Samples that are asked about at a time."""
+    folder: str | None = None
+    """Where to; null: `trajectories` in `output_dir`."""
+
+    def __post_init__(self) -> None:
+        for name in ("answers", "keep", "concurrency"):
+            if getattr(self, name) < 1:
+                raise UserError(f"collect.{name} must be at least 1, got {getattr(self, name)}")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -599,6 +659,7 @@ class TrainConfig:
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     ray: TrainRayConfig = field(default_factory=TrainRayConfig)
     export: ExportConfig = field(default_factory=ExportConfig)
+    collect: CollectConfig = field(default_factory=CollectConfig)
 
     def __post_init__(self) -> None:
         if self.rollout.colocated and self.rollout.engines != self.learner.ranks:

@@ -62,6 +62,7 @@ FREE_TO_CHANGE = (
     "decode.retry_quarantined",
     "data.max_refused_share",
     "export",
+    "collect",
     "algorithm.dynamic_sampling.enabled",
     "algorithm.dynamic_sampling.max_draws",
 )

@@ -161,7 +161,7 @@ class FamilyAdapter(ABC):
             UserError: if placeholders and media of the sample disagree.
         """
         content, texts = [], []
-        for piece in [*split_problem(sample), _tail(sample, instruction)]:
+        for piece in [*split_problem(sample), closing_text(sample, instruction)]:
             if isinstance(piece, Media):
                 content.append({"type": piece.kind.value})
             elif piece:
@@ -502,7 +502,7 @@ def _mark(number: int) -> str:
     return f"\ue000{number}\ue001"
 
 
-def _tail(sample: Sample, instruction: str) -> str:
+def closing_text(sample: Sample, instruction: str) -> str:
     """What follows the problem: options one a line, then the instruction."""
     lettered = [f"{ascii_uppercase[i]}. {option}" for i, option in enumerate(sample.options)]
     return "".join(f"\n{line}" for line in [*lettered, instruction] if line)
