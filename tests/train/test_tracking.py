@@ -1,11 +1,14 @@
 """Metrics and tables in their files and in MLflow, over a resume too."""
 
+import importlib.util
 import json
+from dataclasses import replace
 
 import pytest
 
 from easyvideor1.rewards import score_many
 from easyvideor1.schema import jsonl
+from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import Group
 from easyvideor1.train.config import TrackingConfig
 from easyvideor1.train.interfaces import Position
@@ -109,3 +112,59 @@ def test_an_mlflow_run_has_params_metrics_tables_and_goes_on_after_a_resume(
     local = client.download_artifacts(run.info.run_id, "samples/step_000001.json")
     with open(local) as file:
         assert "reward_accuracy" in json.load(file)["columns"]
+
+
+def test_tensorboard_has_every_step_once_after_a_resume(table, folder, group):
+    config = table.config(folder.path, steps=3)
+    config.tracking = TrackingConfig(mlflow=False, tensorboard=True, samples_every=1)
+    with open_tracker(config, folder, None) as tracker:
+        for step in (1, 2, 3):
+            tracker.log({"warm_start/learner/loss": float(step)}, step=step)
+        for step in (0, 1, 2):
+            tracker.log({"reward/mean": 0.5 + step}, step=step)
+        tracker.log_groups([group], step=1)
+    start = checkpoint_of(folder, {})
+    start = replace(start, position=Position(step=1, warm_start_step=3))
+    with open_tracker(config, folder, start) as tracker:
+        tracker.log({"reward/mean": 20.0}, step=2)
+
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    def points(phase: str, name: str) -> list[tuple[int, float]]:
+        events = EventAccumulator(str(folder.path / "tensorboard" / phase))
+        events.Reload()
+        return [(event.step, event.value) for event in events.Scalars(name)]
+
+    assert points("training", "reward/mean") == [(0, 0.5), (1, 1.5), (2, 20.0)]
+    assert points("warm_start", "warm_start/learner/loss") == [(1, 1.0), (2, 2.0), (3, 3.0)]
+
+
+def test_a_wandb_run_goes_on_under_its_id(table, folder, group, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    config = table.config(folder.path, steps=3)
+    config.tracking = TrackingConfig(mlflow=False, wandb=True)
+    with open_tracker(config, folder, None) as tracker:
+        tracker.log({"warm_start/learner/loss": 2.0}, step=4)
+        tracker.log({"reward/mean": 0.25}, step=1)
+        tracker.log_groups([group], step=1)
+        tracker.note("checkpoint", "checkpoints/step_000001")
+    start = checkpoint_of(folder, tracker.identity)
+    with open_tracker(config, folder, start) as again:
+        assert again.identity == tracker.identity and tracker.identity["wandb_run_id"]
+        again.log({"reward/mean": 0.75}, step=2)
+
+    first, second = sorted(folder.path.glob("wandb/offline-run-*/files/wandb-summary.json"))
+    summary = json.loads(first.read_text())
+    assert (summary["reward/mean"], summary["step"]) == (0.25, 1)
+    assert (summary["warm_start/learner/loss"], summary["warm_start/step"]) == (2.0, 4)
+    assert summary["checkpoint"] == "checkpoints/step_000001" and "samples" in summary
+    assert json.loads(second.read_text())["reward/mean"] == 0.75
+
+
+def test_a_missing_package_is_named_before_anything_starts(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    for name in ("tensorboard", "wandb"):
+        install = rf"tracking\.{name}=true needs the package {name}.*easyvideor1-train\[{name}\]"
+        with pytest.raises(UserError, match=install):
+            TrackingConfig(**{name: True})

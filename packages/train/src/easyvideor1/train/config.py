@@ -4,6 +4,7 @@
 `algorithm` group is in `algorithm_config`, groups of the lower packages are imported from there.
 """
 
+import importlib.util
 import os
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
@@ -519,12 +520,24 @@ class TrackingConfig:
     mlflow_uri: str | None = None
     """Tracking store; null: `outputs/mlflow.db`."""
     mlflow_experiment: str = "easyvideor1"
+    tensorboard: bool = False
+    """Event files in `tensorboard/` of the run's folder; needs the extra of that name."""
+    wandb: bool = False
+    """Weights & Biases, by its own variables, e.g. WANDB_MODE=offline; needs the extra `wandb`."""
+    wandb_project: str = "easyvideor1"
     samples_every: int = 10
     """Steps between tables of sampled completions."""
     samples_groups: int = 4
     """Groups per table."""
 
     def __post_init__(self) -> None:
+        for name in ("tensorboard", "wandb"):
+            if getattr(self, name) and importlib.util.find_spec(name) is None:
+                raise UserError(
+                    f"tracking.{name}=true needs the package {name}, which is not installed: "
+                    f"install it (pip install 'easyvideor1-train[{name}]'), or set "
+                    f"tracking.{name}=false"
+                )
         if self.samples_every < 1 or self.samples_groups < 0:
             raise UserError(
                 "tracking needs samples_every >= 1 and samples_groups >= 0, "

@@ -1,4 +1,4 @@
-"""Where a run's numbers go: the console, `metrics.jsonl` and `samples.jsonl`, and MLflow.
+"""Where a run's numbers go: the console, `metrics.jsonl` and `samples.jsonl`, MLflow and others.
 
 A continued run goes on in the same files and the same MLflow run. What the files say of steps after
 the checkpoint it continues from is removed, since those steps are taken again; MLflow removes
@@ -23,10 +23,12 @@ from easyvideor1.train.config import TrainConfig
 from easyvideor1.train.interfaces import Position
 from easyvideor1.train.run_folder import TRACKING, Checkpoint, RunFolder, flatten
 from easyvideor1.train.stopping import RunStopped
+from easyvideor1.train.tracking_extras import TensorBoardSink, WandbSink
 
 WARM_START = "warm_start/"
 NUM_PARAM_CHARACTERS = 500  # MLflow refuses parameters over 6000; nobody reads them either
 MLFLOW_RUN_ID = "mlflow_run_id"
+WANDB_RUN_ID = "wandb_run_id"
 NUM_BATCH = 100  # parameters MLflow takes at once
 
 
@@ -55,7 +57,7 @@ class RunTracker(AbstractContextManager["RunTracker"]):
     ):
         self._sinks = sinks
         self.identity = dict(identity)
-        """Where the history is, for a continued run to go on in it; `mlflow_run_id` if any."""
+        """Where the history is, for a continued run to go on in it, e.g. `mlflow_run_id`."""
         self._samples_every = samples_every
         self._samples_groups = samples_groups
 
@@ -105,8 +107,14 @@ def open_tracker(config: TrainConfig, folder: RunFolder, start: Checkpoint | Non
     identity = start.state.get(TRACKING, {}) if start and folder.owns(start) else {}
     if config.tracking.mlflow:
         mlflow = MlflowSink(config, folder, run_id=identity.get(MLFLOW_RUN_ID))
-        identity = {MLFLOW_RUN_ID: mlflow.run_id}
+        identity = {**identity, MLFLOW_RUN_ID: mlflow.run_id}
         sinks.append(mlflow)
+    if config.tracking.tensorboard:
+        sinks.append(TensorBoardSink(folder, position))
+    if config.tracking.wandb:
+        wandb = WandbSink(config, folder, run_id=identity.get(WANDB_RUN_ID))
+        identity = {**identity, WANDB_RUN_ID: wandb.run_id}
+        sinks.append(wandb)
     return RunTracker(
         sinks,
         identity=identity,
