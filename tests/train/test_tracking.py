@@ -14,6 +14,7 @@ from easyvideor1.train.config import TrackingConfig
 from easyvideor1.train.interfaces import Position
 from easyvideor1.train.run_folder import Checkpoint, RunFolder
 from easyvideor1.train.tracking import open_tracker
+from easyvideor1.train.tracking_extras import WandbSink
 
 
 @pytest.fixture
@@ -140,26 +141,34 @@ def test_tensorboard_has_every_step_once_after_a_resume(table, folder, group):
 
 
 def test_a_wandb_run_goes_on_under_its_id(table, folder, group, monkeypatch):
+    """Offline; the values are those that W&B's own service has received."""
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     config = table.config(folder.path, steps=3)
     config.tracking = TrackingConfig(mlflow=False, wandb=True)
-    with open_tracker(config, folder, None) as tracker:
+
+    def open_sink(start):
+        tracker = open_tracker(config, folder, start)
+        (sink,) = [sink for sink in tracker._sinks if isinstance(sink, WandbSink)]
+        return tracker, sink._run.summary
+
+    first, summary = open_sink(None)
+    with first as tracker:
         tracker.log({"warm_start/learner/loss": 2.0}, step=4)
         tracker.log({"reward/mean": 0.25}, step=1)
         tracker.log_groups([group], step=1)
         tracker.note("checkpoint", "checkpoints/step_000001")
-    start = checkpoint_of(folder, tracker.identity)
-    with open_tracker(config, folder, start) as again:
-        assert again.identity == tracker.identity and tracker.identity["wandb_run_id"]
+        assert (summary["reward/mean"], summary["step"]) == (0.25, 1)
+        assert (summary["warm_start/learner/loss"], summary["warm_start/step"]) == (2.0, 4)
+        assert summary["checkpoint"] == "checkpoints/step_000001"
+        assert summary["samples"]["nrows"] == 3
+    second, summary = open_sink(checkpoint_of(folder, first.identity))
+    with second as again:
+        assert again.identity == first.identity and first.identity["wandb_run_id"]
         again.log({"reward/mean": 0.75}, step=2)
-
-    first, second = sorted(folder.path.glob("wandb/offline-run-*/files/wandb-summary.json"))
-    summary = json.loads(first.read_text())
-    assert (summary["reward/mean"], summary["step"]) == (0.25, 1)
-    assert (summary["warm_start/learner/loss"], summary["warm_start/step"]) == (2.0, 4)
-    assert summary["checkpoint"] == "checkpoints/step_000001" and "samples" in summary
-    assert json.loads(second.read_text())["reward/mean"] == 0.75
+        assert (summary["reward/mean"], summary["step"]) == (0.75, 2)
+    kept = list(folder.path.glob(f"wandb/offline-run-*/run-{first.identity['wandb_run_id']}.wandb"))
+    assert len(kept) == 2
 
 
 def test_a_missing_package_is_named_before_anything_starts(monkeypatch):
