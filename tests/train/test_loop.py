@@ -100,6 +100,21 @@ def test_a_step_logs_seconds_by_phase_and_reward_by_task(table, samples, tmp_pat
     assert "advantage/groups_with_signal" in logged
 
 
+def test_updates_of_both_phases_log_their_rate(table, samples, tmp_path):
+    class Counting(table.Policy):
+        def update(self, *args, **options):
+            return {**super().update(*args, **options), "learner/tokens": 120.0}
+
+    warm_start = WarmStartConfig(steps=1)
+    run = table.Run(table.config(tmp_path, steps=1, warm_start=warm_start), samples)
+    run.runtime = replace(run.runtime, learner=Counting())
+    train(run.config, run.runtime)
+    for prefix in ("warm_start/", ""):
+        rate = run.tracker.of(f"{prefix}learner/tokens_per_s")[1]
+        seconds = run.tracker.of(f"{prefix}seconds/update")[1]
+        assert rate * seconds == pytest.approx(120.0)
+
+
 def refusing_policy(table, refused):
     """A policy whose engine refuses some samples."""
 

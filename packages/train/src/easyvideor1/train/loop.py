@@ -11,7 +11,7 @@ from easyvideor1.train.collection import collect
 from easyvideor1.train.config import TrainConfig
 from easyvideor1.train.examples import count_dropped, to_examples
 from easyvideor1.train.interfaces import Position, Runtime
-from easyvideor1.train.metrics import Stopwatch, summarize
+from easyvideor1.train.metrics import Stopwatch, learner_rate, summarize
 from easyvideor1.train.stopping import StopRequestedError, stopped
 from easyvideor1.train.validation import validate
 from easyvideor1.train.warm_start import warm_start
@@ -86,6 +86,7 @@ def take_step(config: TrainConfig, runtime: Runtime, position: Position) -> Posi
         | runtime.advantages.metrics()
         | runtime.kl.metrics()
         | learned
+        | learner_rate(learned, clock.phases())
         | data.metrics()
         | sampler.metrics()
         | runtime.checkpoints.metrics()

@@ -7,7 +7,7 @@ import functools
 import operator
 import time
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -32,6 +32,21 @@ def summarize(experiences: Sequence[Experience]) -> dict[str, float]:
         **_rewards("reward/greedy", [e.greedy for e in experiences if e.greedy is not None]),
         **_rewards("reward/control", [score for e in experiences for score in e.control]),
     }
+
+
+def learner_rate(learned: Mapping[str, float], seconds: Mapping[str, float]) -> dict[str, float]:
+    """Tokens through the model per second of an update, over all ranks.
+
+    Args:
+        learned: what `Learner.update` told; empty where nothing was updated.
+        seconds: of the step, by phase.
+
+    Returns:
+        `learner/tokens_per_s`, or nothing where no tokens were counted.
+    """
+    if "learner/tokens" not in learned:
+        return {}
+    return {"learner/tokens_per_s": learned["learner/tokens"] / seconds["seconds/update"]}
 
 
 def _describe(groups: Sequence[Group]) -> dict[str, float]:

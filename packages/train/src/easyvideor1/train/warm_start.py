@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from easyvideor1.train.config import TrainConfig
 from easyvideor1.train.interfaces import Data, Position, Runtime, TrainExample
-from easyvideor1.train.metrics import Stopwatch
+from easyvideor1.train.metrics import Stopwatch, learner_rate
 from easyvideor1.train.offline import OfflineReader
 from easyvideor1.train.stopping import stopped
 
@@ -33,6 +33,7 @@ def warm_start(config: TrainConfig, runtime: Runtime, position: Position) -> Pos
             learned = runtime.learner.update(examples, "sft")
         metrics = (
             learned
+            | learner_rate(learned, clock.phases())
             | data.metrics()
             | reader.metrics()
             | runtime.checkpoints.metrics()
