@@ -101,7 +101,9 @@ class WandbSink:
         if not rows:
             return
         columns = list(dict.fromkeys(name for row in rows for name in row))
-        table = wandb.Table(columns=columns, data=[[row.get(n) for n in columns] for row in rows])
+        table = wandb.Table(
+            columns=[*columns], data=[[row.get(name) for name in columns] for row in rows]
+        )
         self._run.log({"step": step, "samples": table})
 
     def note(self, name: str, value: str) -> None:
