@@ -69,6 +69,8 @@ def test_the_best_may_be_weights_alone(table, trained):
     assert files_of(folder) == files_of(trained.path / "live_1")
     with pytest.raises(UserError, match=r"exports/step_000001 is there already; remove it"):
         run(config_of(table, trained, checkpoint=str(first.folder)))
+    with pytest.raises(UserError, match=r"step_000001 holds whole weights and no adapters"):
+        run(config_of(table, trained, checkpoint=str(first.folder), folder="other", adapter=True))
 
 
 def test_it_recommends_to_sample_as_in_training(trained, sharp_model_path):

@@ -397,8 +397,15 @@ def test_a_checkpoint_is_exported_as_the_run_itself_would(
     model = {"path": str(sharp_model_path), "dtype": "auto", "trust_remote_code": False}
     write_json(folder.path / "config.json", {"model": model, "rollout": {}})
     config = table.config(folder.path)
+    config.export.adapter = True
     exported = run(config)
+    plain = AutoModelForImageTextToText.from_pretrained(sharp_model_path, dtype=torch.float32)
+    loaded = peft.PeftModel.from_pretrained(plain, exported / "adapter").merge_and_unload()
+    shutil.rmtree(exported / "adapter")
     assert files_of(exported) == files_of(checkpoint / "export")
+    expected = AutoModelForImageTextToText.from_pretrained(exported).state_dict()
+    for name, value in loaded.state_dict().items():
+        torch.testing.assert_close(value, expected[name], atol=1e-6, rtol=0)
     config.export.model = str(shifted(sharp_model_path, tmp_path / "other"))
     config.export.folder = str(tmp_path / "again")
     with pytest.raises(UserError, match=r"step_000001 holds adapters of another model"):

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -183,6 +184,36 @@ def merged_weights(
         if a_name in adapters:
             weights[name] = merged(weight, adapters[a_name], adapters[b_name], scale)
     return weights
+
+
+def write_in_peft_format(
+    folder: Path, adapters: Mapping[str, Tensor], facts: AdapterFacts, model_path: str
+) -> None:
+    """Write adapters as a folder that peft loads beside the model, and vLLM with `--enable-lora`.
+
+    Args:
+        folder: is made.
+        adapters: by the name in the model with adapters.
+        facts: of them.
+        model_path: of the base, which the folder names.
+    """
+    import peft
+    from safetensors.torch import save_file
+
+    settings: dict[str, Any] = {
+        "r": facts.rank,
+        "lora_alpha": facts.scale * facts.rank,
+        "target_modules": sorted({name.split(".lora_")[0] for name in adapters}),
+        "base_model_name_or_path": model_path,
+        "inference_mode": True,
+    }
+    weights = {
+        f"base_model.model.{name.replace(f'.{POLICY}.', '.')}": value.contiguous()
+        for name, value in adapters.items()
+    }
+    folder.mkdir()
+    peft.LoraConfig(**settings).save_pretrained(str(folder))
+    save_file(weights, folder / "adapter_model.safetensors")
 
 
 def own_state(model: nn.Module, adapter: str) -> dict[str, Tensor]:

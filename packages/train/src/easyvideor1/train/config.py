@@ -590,6 +590,8 @@ class ExportConfig:
     """Where to; null: `exports/<checkpoint>` in the run's folder. Must not be there yet."""
     model: str | None = None
     """Where the model that the run began with lies; null: where the run found it."""
+    adapter: bool = False
+    """Write the adapters of a LoRA run besides, in peft's format, into `adapter` in the folder."""
 
 
 @dataclass(kw_only=True, slots=True)

@@ -34,7 +34,8 @@ def run(config: TrainConfig) -> Path:
     if config.export.model is not None:
         model = replace(model, path=config.export.model)
     _refuse_absent(model, run_folder)
-    _write(checkpoint, folder, model, from_plain(RolloutConfig, stored["rollout"]))
+    rollout = from_plain(RolloutConfig, stored["rollout"])
+    _write(checkpoint, folder, model, rollout, with_adapter=config.export.adapter)
     print(f"exported {checkpoint.folder} to {folder}")
     return folder
 
@@ -82,15 +83,26 @@ def _refuse_absent(model: ModelConfig, run_folder: RunFolder) -> None:
 
 
 def _write(
-    checkpoint: Checkpoint, folder: Path, model: ModelConfig, rollout: RolloutConfig
+    checkpoint: Checkpoint,
+    folder: Path,
+    model: ModelConfig,
+    rollout: RolloutConfig,
+    *,
+    with_adapter: bool,
 ) -> None:
     from easyvideor1.preprocess.families import family_of
     from easyvideor1.train import adapters, export
     from easyvideor1.train.checkpoint import adapters_of, read_weights
 
     family = family_of(model)
-    weights = export.model_weights(read_weights(checkpoint.learner))
-    if (facts := adapters_of(checkpoint.learner)) is not None:
+    weights = saved = export.model_weights(read_weights(checkpoint.learner))
+    facts = adapters_of(checkpoint.learner)
+    if facts is None and with_adapter:
+        raise UserError(
+            f"export.adapter=true: {checkpoint.folder} holds whole weights and no adapters; leave "
+            "it out"
+        )
+    if facts is not None:
         base = export.base_weights(model.path, trust_remote_code=model.trust_remote_code)
         if adapters.fingerprint(base) != facts.base:
             raise adapters.another_base(checkpoint.folder, model.path)
@@ -103,3 +115,5 @@ def _write(
         export.stored_dtype(family.config),
         export.sampling_settings(rollout, family.forbidden_token_ids),
     )
+    if facts is not None and with_adapter:
+        adapters.write_in_peft_format(folder / "adapter", saved, facts, model.path)
