@@ -1,10 +1,16 @@
 """Metrics and tables in their files and in MLflow, over a resume too."""
 
+import base64
 import importlib.util
+import io
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from easyvideor1.rewards import score_many
 from easyvideor1.schema import jsonl
@@ -15,6 +21,7 @@ from easyvideor1.train.interfaces import Position
 from easyvideor1.train.run_folder import Checkpoint, RunFolder
 from easyvideor1.train.tracking import open_tracker
 from easyvideor1.train.tracking_extras import WandbSink
+from tests.clips import video
 
 
 @pytest.fixture
@@ -78,13 +85,47 @@ def test_completions_are_tabled_every_few_steps(table, folder, group):
     assert {"sample_id", "text", "reward", "reward_accuracy", "gold", "source"} <= rows[0].keys()
 
 
+def test_a_page_shows_the_frames_and_every_answer(table, folder, group):
+    clip = video(12, height=32, width=64, seed=3)
+    config = table.config(folder.path, steps=3)
+    config.tracking.samples_frames = 4
+    text = "</pre><script>alert('no')</script>"
+    told = replace(group, completions=(replace(group.completions[0], text=text),) * 3)
+    with open_tracker(config, folder, None, lambda sample: [clip]) as tracker:
+        tracker.log_groups([told], step=1)
+        tracker.log_groups([told], step=2)
+    (path,) = folder.sample_pages.glob("*.html")
+    page = path.read_text()
+    assert path.name == "step_000001.html"
+    shown = []
+    for data in re.findall(r'src="data:image/png;base64,([^"]+)"', page):
+        image = Image.open(io.BytesIO(base64.b64decode(data)))
+        shown.append(np.asarray(image).transpose(2, 0, 1))
+    assert np.array_equal(np.stack(shown), clip.frames[[0, 4, 7, 11]])
+    assert "4 of 12 frames of 64 x 32" in page
+    assert page.count("&lt;/pre&gt;&lt;script&gt;") == 3 and "<script>" not in page
+    for fact in (group.sample.id, "A. red", f"{group.scores[0].value:.3f}", "no_answer"):
+        assert fact in page
+
+    def missing(sample):
+        raise UserError("not in the cache")
+
+    with open_tracker(config, folder, None, missing) as tracker:
+        tracker.log_groups([group], step=10)
+    assert "not in the cache" in (folder.sample_pages / "step_000010.html").read_text()
+    config.tracking.samples_frames = 0
+    with open_tracker(config, folder, None, missing) as tracker:
+        tracker.log_groups([group], step=20)
+    assert len(list(folder.sample_pages.iterdir())) == 2
+
+
 def test_an_mlflow_run_has_params_metrics_tables_and_goes_on_after_a_resume(
     table, folder, group, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("EVR_OUTPUTS", str(tmp_path / "outputs"))
     config = table.config(folder.path, steps=4)
     config.tracking = TrackingConfig(mlflow=True)
-    with open_tracker(config, folder, None) as tracker:
+    with open_tracker(config, folder, None, lambda sample: []) as tracker:
         tracker.log({"reward/mean": 0.25}, step=1)
         tracker.log_groups([group], step=1)
         tracker.note("checkpoint", "checkpoints/step_000001")
@@ -113,6 +154,8 @@ def test_an_mlflow_run_has_params_metrics_tables_and_goes_on_after_a_resume(
     local = client.download_artifacts(run.info.run_id, "samples/step_000001.json")
     with open(local) as file:
         assert "reward_accuracy" in json.load(file)["columns"]
+    page = client.download_artifacts(run.info.run_id, "samples/step_000001.html")
+    assert group.sample.id in Path(page).read_text()
 
 
 def test_tensorboard_has_every_step_once_after_a_resume(table, folder, group):

@@ -1,11 +1,9 @@
 """`report.html`: one self-contained page with the numbers and, per question, what the model saw.
 
-Frames come from the same store the engine was fed from; small ones are embedded losslessly, large
-ones as JPEG, and the page says which. Takes several sections, so that runs can be shown together.
+Frames come from the same store the engine was fed from, see `shown_frames`. Takes several sections,
+so that runs can be shown together.
 """
 
-import base64
-import io
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,18 +13,12 @@ from typing import TYPE_CHECKING, Any
 from easyvideor1.evaluate.config import BenchmarkConfig, ReportConfig
 from easyvideor1.evaluate.outcome import Outcome
 from easyvideor1.evaluate.protocol import prompt_parts
+from easyvideor1.evaluate.shown_frames import ShownFrames, ShownMedium
 from easyvideor1.rewards import RewardConfig
-from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import Sample
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from easyvideor1.preprocess.clip import Clip
-
-LOSSLESS_PIXELS = 128 * 128
-"""Frames up to this size are PNG, the exact pixels; larger ones JPEG."""
-JPEG_QUALITY = 85
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,18 +38,6 @@ class Section:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Frame:
-    uri: str
-    time_s: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Medium:
-    frames: list[_Frame]
-    caption: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class _Card:
     """One question as the page shows it."""
 
@@ -73,7 +53,7 @@ class _Card:
     detail: str
     prompt_tokens: int
     answer_tokens: int
-    media: list[_Medium]
+    media: list[ShownMedium]
 
 
 def write_report(path: Path, sections: Sequence[Section], config: ReportConfig) -> None:
@@ -89,7 +69,9 @@ def write_report(path: Path, sections: Sequence[Section], config: ReportConfig) 
     environment = Environment(
         loader=PackageLoader("easyvideor1.evaluate"), autoescape=True, undefined=StrictUndefined
     )
-    frames = _Frames(config)
+    megabytes = config.max_megabytes
+    limit = f"report.max_megabytes={megabytes}"
+    frames = ShownFrames(config.max_frames, megabytes * 1_000_000, limit)
     environment.filters["percent"] = _percent
     environment.filters["pretty"] = lambda value: json.dumps(value, indent=2, ensure_ascii=False)
     shown = [
@@ -118,7 +100,7 @@ def _chosen(outcomes: Sequence[Outcome], config: ReportConfig) -> list[Outcome]:
     return [outcomes[int(index * step)] for index in range(config.max_samples)]
 
 
-def _card(section: Section, outcome: Outcome, frames: "_Frames") -> _Card:
+def _card(section: Section, outcome: Outcome, frames: ShownFrames) -> _Card:
     sample, prediction, score = outcome.sample, outcome.prediction, outcome.score
     shown, instruction = prompt_parts(sample, section.benchmark, section.reward)
     lettered = [f"{chr(65 + i)}. {option}" for i, option in enumerate(shown.options)]
@@ -135,7 +117,7 @@ def _card(section: Section, outcome: Outcome, frames: "_Frames") -> _Card:
         detail="; ".join(filter(None, details)),
         prompt_tokens=prediction.prompt_tokens if prediction else 0,
         answer_tokens=len(prediction.token_ids) if prediction else 0,
-        media=frames.of(section, sample),
+        media=frames.of(section.load, sample),
     )
 
 
@@ -149,57 +131,3 @@ def _plain(value: Any) -> str:
     if value is None:
         return "–"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-class _Frames:
-    """Turns clips into inline images until the page is full."""
-
-    def __init__(self, config: ReportConfig):
-        self._config = config
-        self._room = config.max_megabytes * 1_000_000
-
-    def of(self, section: Section, sample: Sample) -> list[_Medium]:
-        """The media of a sample as the page shows them."""
-        if self._room <= 0:
-            limit = self._config.max_megabytes
-            return [_Medium(frames=[], caption=f"frames left out: report.max_megabytes={limit}")]
-        try:
-            clips = section.load(sample)
-        except UserError as error:
-            return [_Medium(frames=[], caption=str(error))]
-        return [self._medium(clip) for clip in clips]
-
-    def _medium(self, clip: "Clip") -> _Medium:
-        count, _, height, width = clip.shape
-        wanted = self._config.max_frames
-        shown = range(count) if count <= wanted else _spread(count, wanted)
-        frames = [
-            _Frame(uri=_data_uri(clip.frames[index]), time_s=clip.metadata.timestamps_s[index])
-            for index in shown
-        ]
-        self._room -= sum(len(frame.uri) for frame in frames)
-        lossy = "" if height * width <= LOSSLESS_PIXELS else ", as JPEG"
-        part = "" if len(frames) == count else f"{len(frames)} of "
-        return _Medium(frames=frames, caption=f"{part}{count} frames of {width} x {height}{lossy}")
-
-
-def _spread(count: int, wanted: int) -> list[int]:
-    """`wanted` indices below `count`, evenly, with the first and the last."""
-    if wanted == 1:
-        return [0]
-    return [round(index * (count - 1) / (wanted - 1)) for index in range(wanted)]
-
-
-def _data_uri(frame: "np.ndarray") -> str:
-    """A frame, uint8 [3, H, W], as an inline image."""
-    from PIL import Image
-
-    image = Image.fromarray(frame.transpose(1, 2, 0))
-    lossless = image.width * image.height <= LOSSLESS_PIXELS
-    buffer = io.BytesIO()
-    if lossless:
-        image.save(buffer, "PNG", optimize=True)
-    else:
-        image.save(buffer, "JPEG", quality=JPEG_QUALITY)
-    kind = "png" if lossless else "jpeg"
-    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"

@@ -528,7 +528,9 @@ class TrackingConfig:
     samples_every: int = 10
     """Steps between tables of sampled completions."""
     samples_groups: int = 4
-    """Groups per table."""
+    """Groups per table; 0 for no tables."""
+    samples_frames: int = 8
+    """Frames of each medium on the page that goes with a table; 0 for no page."""
 
     def __post_init__(self) -> None:
         for name in ("tensorboard", "wandb"):
@@ -538,10 +540,10 @@ class TrackingConfig:
                     f"install it (pip install 'easyvideor1-train[{name}]'), or set "
                     f"tracking.{name}=false"
                 )
-        if self.samples_every < 1 or self.samples_groups < 0:
+        if self.samples_every < 1 or self.samples_groups < 0 or self.samples_frames < 0:
             raise UserError(
-                "tracking needs samples_every >= 1 and samples_groups >= 0, "
-                f"got {self.samples_every} and {self.samples_groups}"
+                "tracking needs samples_every >= 1, samples_groups >= 0 and samples_frames >= 0, "
+                f"got {self.samples_every}, {self.samples_groups} and {self.samples_frames}"
             )
 
 

@@ -49,8 +49,9 @@ def open_runtime(
         from easyvideor1.preprocess.families import family_of
 
         family = family_of(config.model)
-        with open_tracker(config, folder, start) as tracker:
-            inputs = Inputs(config, family)
+        inputs = Inputs(config, family)
+        load = inputs.prompter(validation=False).store.load
+        with open_tracker(config, folder, start, load) as tracker:
             runtime = assemble(config, folder, start, processes, tracker, inputs, train, validation)
             processes.await_start()
             try:

@@ -4,7 +4,7 @@
     checkpoints/step_000010/state.json + learner/ (+ export/)
     export/                the trained model as a Hugging Face folder
     result.json            written when the run is finished
-    metrics.jsonl  samples.jsonl  data_report.jsonl
+    metrics.jsonl  samples.jsonl  data_report.jsonl  samples/step_000010.html
     logs/                  what engines and learner ranks print
 
 A checkpoint gets its name when it is on the disk, so a folder with the right name is whole. No
@@ -108,6 +108,11 @@ class RunFolder:
     @property
     def samples(self) -> Path:
         return self.path / "samples.jsonl"
+
+    @property
+    def sample_pages(self) -> Path:
+        """Pages of sampled groups with their frames."""
+        return self.path / "samples"
 
     @property
     def data_report(self) -> Path:

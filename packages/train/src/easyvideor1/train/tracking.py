@@ -8,22 +8,27 @@ nothing, so there they are twice. MLflow is imported only when it is on.
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tqdm import tqdm
 
 from easyvideor1.schema import jsonl
 from easyvideor1.schema.codec import to_plain
 from easyvideor1.schema.conf import outputs_dir
-from easyvideor1.schema.records import Group
+from easyvideor1.schema.records import Group, Sample
 from easyvideor1.train.config import TrainConfig
 from easyvideor1.train.interfaces import Position
 from easyvideor1.train.run_folder import TRACKING, Checkpoint, RunFolder, flatten
+from easyvideor1.train.sample_page import SamplePages
 from easyvideor1.train.stopping import RunStopped
 from easyvideor1.train.tracking_extras import TensorBoardSink, WandbSink
+
+if TYPE_CHECKING:
+    from easyvideor1.preprocess.clip import Clip
 
 WARM_START = "warm_start/"
 NUM_PARAM_CHARACTERS = 500  # MLflow refuses parameters over 6000; nobody reads them either
@@ -38,6 +43,9 @@ class Sink(Protocol):
     def log(self, metrics: Mapping[str, float], *, step: int) -> None: ...
 
     def log_rows(self, rows: Sequence[Mapping[str, Any]], *, step: int) -> None: ...
+
+    def log_page(self, page: Path) -> None:
+        """Keep a file that was written in the run's folder, where the sink has a place for it."""
 
     def note(self, name: str, value: str) -> None: ...
 
@@ -54,12 +62,14 @@ class RunTracker(AbstractContextManager["RunTracker"]):
         samples_every: int,
         samples_groups: int,
         identity: Mapping[str, str],
+        pages: SamplePages | None = None,
     ):
         self._sinks = sinks
         self.identity = dict(identity)
         """Where the history is, for a continued run to go on in it, e.g. `mlflow_run_id`."""
         self._samples_every = samples_every
         self._samples_groups = samples_groups
+        self._pages = pages
 
     def log(self, metrics: dict[str, float], *, step: int) -> None:
         """Metrics of one step; it may have several lots of them, or an empty one."""
@@ -67,12 +77,16 @@ class RunTracker(AbstractContextManager["RunTracker"]):
             sink.log(metrics, step=step)
 
     def log_groups(self, groups: Sequence[Group], *, step: int) -> None:
-        """The first groups of the step as a table, every `samples_every` steps and at step 1."""
-        if step != 1 and step % self._samples_every:
+        """The first groups as a table and a page, every `samples_every` steps and at step 1."""
+        shown = groups[: self._samples_groups]
+        if not shown or (step != 1 and step % self._samples_every):
             return
-        rows = [row for group in groups[: self._samples_groups] for row in group_rows(group, step)]
+        rows = [row for group in shown for row in group_rows(group, step)]
+        page = self._pages.write(shown, step) if self._pages is not None else None
         for sink in self._sinks:
             sink.log_rows(rows, step=step)
+            if page is not None:
+                sink.log_page(page)
 
     def note(self, name: str, value: str) -> None:
         """A fact about the run, e.g. where its newest checkpoint lies."""
@@ -94,10 +108,21 @@ class RunTracker(AbstractContextManager["RunTracker"]):
             sink.close(status)
 
 
-def open_tracker(config: TrainConfig, folder: RunFolder, start: Checkpoint | None) -> RunTracker:
+def open_tracker(
+    config: TrainConfig,
+    folder: RunFolder,
+    start: Checkpoint | None,
+    load: "Callable[[Sample], list[Clip]] | None" = None,
+) -> RunTracker:
     """The tracker of a run that starts anew (None) or continues.
 
     A checkpoint of this run says where its history is; a branch off another run has its own.
+
+    Args:
+        config: of the run.
+        folder: of the run.
+        start: checkpoint to continue from.
+        load: the clips of a sample, for pages with frames; None for no pages.
     """
     position = start.position if start else Position()
     sinks: list[Sink] = [
@@ -115,8 +140,12 @@ def open_tracker(config: TrainConfig, folder: RunFolder, start: Checkpoint | Non
         wandb = WandbSink(config, folder, run_id=identity.get(WANDB_RUN_ID))
         identity = {**identity, WANDB_RUN_ID: wandb.run_id}
         sinks.append(wandb)
+    pages = None
+    if load is not None and config.tracking.samples_frames > 0:
+        pages = SamplePages(folder.sample_pages, load, config.tracking.samples_frames)
     return RunTracker(
         sinks,
+        pages=pages,
         identity=identity,
         samples_every=config.tracking.samples_every,
         samples_groups=config.tracking.samples_groups,
@@ -164,6 +193,8 @@ class ConsoleSink:
         bar.update(step - bar.n)
 
     def log_rows(self, rows: Sequence[Mapping[str, Any]], *, step: int) -> None: ...
+
+    def log_page(self, page: Path) -> None: ...
 
     def note(self, name: str, value: str) -> None: ...
 
@@ -217,6 +248,8 @@ class JsonlSink:
     def log_rows(self, rows: Sequence[Mapping[str, Any]], *, step: int) -> None:
         jsonl.append(self._folder.samples, rows)
 
+    def log_page(self, page: Path) -> None: ...
+
     def note(self, name: str, value: str) -> None: ...
 
     def close(self, status: str) -> None: ...
@@ -252,6 +285,9 @@ class MlflowSink:
         names = dict.fromkeys(name for row in rows for name in row)
         table = {name: [row.get(name) for row in rows] for name in names}
         self._client.log_table(self.run_id, table, f"samples/step_{step:06d}.json")
+
+    def log_page(self, page: Path) -> None:
+        self._client.log_artifact(self.run_id, str(page), "samples")
 
     def note(self, name: str, value: str) -> None:
         self._client.set_tag(self.run_id, name, value)

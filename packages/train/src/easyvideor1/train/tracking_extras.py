@@ -5,6 +5,7 @@ again, W&B has them twice. Made by `tracking.open_tracker`.
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from easyvideor1.schema.codec import to_plain
@@ -47,6 +48,8 @@ class TensorBoardSink:
         ]
         if lines:
             self._writer(TRAINING).add_text("samples", "\n\n".join(lines), step)
+
+    def log_page(self, page: Path) -> None: ...
 
     def note(self, name: str, value: str) -> None: ...
 
@@ -105,6 +108,11 @@ class WandbSink:
             columns=[*columns], data=[[row.get(name) for name in columns] for row in rows]
         )
         self._run.log({"step": step, "samples": table})
+
+    def log_page(self, page: Path) -> None:
+        import wandb
+
+        self._run.log({f"pages/{page.stem}": wandb.Html(page.read_text(encoding="utf-8"))})
 
     def note(self, name: str, value: str) -> None:
         self._run.summary[name] = value

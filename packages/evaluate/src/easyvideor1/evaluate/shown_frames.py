@@ -1,0 +1,100 @@
+"""Frames of a sample as inline images of a page, until the page is full.
+
+They come from the store that the engine was fed from; small ones are embedded losslessly, large
+ones as JPEG, and the caption says which. Used by `report` and by training's pages of samples.
+"""
+
+import base64
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from easyvideor1.schema.errors import UserError
+from easyvideor1.schema.records import Sample
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from easyvideor1.preprocess.clip import Clip
+
+LOSSLESS_PIXELS = 128 * 128
+"""Frames up to this size are PNG, the exact pixels; larger ones JPEG."""
+JPEG_QUALITY = 85
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShownFrame:
+    """One inline image."""
+
+    uri: str
+    time_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShownMedium:
+    """The frames of one medium, and what is to be said of them."""
+
+    frames: list[ShownFrame]
+    caption: str
+
+
+class ShownFrames:
+    """Turns clips into inline images until the page is full.
+
+    Args:
+        max_frames: of each medium, spread evenly.
+        max_bytes: of all images together; media after that have a caption alone.
+        limit: how a caption names that limit.
+    """
+
+    def __init__(self, max_frames: int, max_bytes: int, limit: str):
+        self._max_frames = max_frames
+        self._room = max_bytes
+        self._limit = limit
+
+    def of(self, load: "Callable[[Sample], list[Clip]]", sample: Sample) -> list[ShownMedium]:
+        """The media of a sample as the page shows them; one that cannot be loaded says why."""
+        if self._room <= 0:
+            return [ShownMedium(frames=[], caption=f"frames left out: {self._limit}")]
+        try:
+            clips = load(sample)
+        except UserError as error:
+            return [ShownMedium(frames=[], caption=str(error))]
+        return [self._medium(clip) for clip in clips]
+
+    def _medium(self, clip: "Clip") -> ShownMedium:
+        count, _, height, width = clip.shape
+        wanted = self._max_frames
+        shown = range(count) if count <= wanted else _spread(count, wanted)
+        frames = [
+            ShownFrame(uri=_data_uri(clip.frames[index]), time_s=clip.metadata.timestamps_s[index])
+            for index in shown
+        ]
+        self._room -= sum(len(frame.uri) for frame in frames)
+        lossy = "" if height * width <= LOSSLESS_PIXELS else ", as JPEG"
+        part = "" if len(frames) == count else f"{len(frames)} of "
+        caption = f"{part}{count} frames of {width} x {height}{lossy}"
+        return ShownMedium(frames=frames, caption=caption)
+
+
+def _spread(count: int, wanted: int) -> list[int]:
+    """`wanted` indices below `count`, evenly, with the first and the last."""
+    if wanted == 1:
+        return [0]
+    return [round(index * (count - 1) / (wanted - 1)) for index in range(wanted)]
+
+
+def _data_uri(frame: "np.ndarray") -> str:
+    """A frame, uint8 [3, H, W], as an inline image."""
+    from PIL import Image
+
+    image = Image.fromarray(frame.transpose(1, 2, 0))
+    lossless = image.width * image.height <= LOSSLESS_PIXELS
+    buffer = io.BytesIO()
+    if lossless:
+        image.save(buffer, "PNG", optimize=True)
+    else:
+        image.save(buffer, "JPEG", quality=JPEG_QUALITY)
+    kind = "png" if lossless else "jpeg"
+    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
