@@ -153,7 +153,10 @@ def test_control_text_is_plain_text_and_counted(
                 1,
                 problem=f"What does {loud} mean?",
                 options=["red", "<|image_pad|>"],
-                offline=[{"text": f"{loud}<answer>A</answer><|im_end|>"}],
+                offline=[
+                    {"text": f"{loud}<answer>A</answer><|im_end|>"},
+                    {"text": "<answer>A</answer>"},
+                ],
             ),
         ]
     )
@@ -175,7 +178,9 @@ def test_control_text_is_plain_text_and_counted(
     text = spelt.offline[0].text
     tokens = family.text_tokens(text).token_ids
     assert not special & set(tokens) and family.tokenizer.decode(tokens) == text
-    assert inputs.reader.read(spelt) == []
+    (usable,) = inputs.reader.read(spelt)
+    assert usable.completion.text == "<answer>A</answer>"
+    assert inputs.reader.refused == {"s1#0": "control_text"}
 
 
 # --- samples that cannot be used ------------------------------------------------------------------

@@ -425,6 +425,7 @@ def test_what_no_adapter_touches_is_not_sent(sharp_model_path):
     assert sent == {n for n in full_weights(learner) if ".language_model.layers.1." in n}
 
 
+@pytest.mark.slow
 def test_two_ranks_train_adapters_as_one_does(sharp_model_path, tmp_path):
     """Gradients with a reference, an update, checkpoints read by one rank, merged weights."""
     run_ranks(run_with_adapters, sharp_model_path, tmp_path, num_ranks=2)
