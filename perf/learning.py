@@ -23,6 +23,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -55,8 +56,8 @@ class Run:
     """Mean reward for correctness of the first step's sampled answers."""
     accuracies: dict[int, float]
     """On the held-out questions, by step."""
-    seconds: dict[int, float]
-    """From the first step to the end of each."""
+    seconds: list[float]
+    """[steps + 1] from the beginning to the end of each step."""
 
     @property
     def reached(self) -> bool:
@@ -115,11 +116,7 @@ def run(model: Path, mode: str, seed: int) -> Run:
             f"output_dir={folder}",
         )
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    seconds: dict[int, float] = {0: 0.0}
-    for row in rows:
-        spent = [value for name, value in row.items() if name.startswith("seconds/")]
-        if spent and row["step"] > 0:  # a step that was repeated after a stop counts once
-            seconds[row["step"]] = sum(spent)
+    steps = [row["seconds/step"] for row in rows if "seconds/step" in row]
     return Run(
         mode=mode,
         seed=seed,
@@ -127,7 +124,7 @@ def run(model: Path, mode: str, seed: int) -> Run:
         accuracies={
             row["step"]: row["validation/accuracy"] for row in rows if "validation/accuracy" in row
         },
-        seconds={step: sum(seconds[n] for n in range(step + 1)) for step in seconds},
+        seconds=list(accumulate(steps, initial=0.0)),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from easyvideor1.preprocess.config import DataConfig, ModelConfig
+from easyvideor1.preprocess.config import CurriculumConfig, DataConfig, ModelConfig
 from easyvideor1.preprocess.families.base import TextTokens
 from easyvideor1.rewards import RewardConfig
 from easyvideor1.schema.records import (
@@ -50,7 +50,7 @@ from easyvideor1.train.kl_penalty import KlPenalty
 from easyvideor1.train.left_out import Journal, LeftOut
 from easyvideor1.train.mixing import MixedSampler, OfflineGate
 from easyvideor1.train.offline import OfflineReader, stable_hash
-from easyvideor1.train.orders import plain_order
+from easyvideor1.train.orders import Order, order_of
 from easyvideor1.train.run_folder import RunFolder
 from easyvideor1.train.scorer import score_completions
 from tests.live_engine import LiveEngine
@@ -234,6 +234,11 @@ def make_reader(**changes: Any) -> OfflineReader:
     return OfflineReader(**(settings | changes))
 
 
+def shuffled_order(samples: Sequence[Sample], seed: int) -> Order:
+    """Every sample once per epoch."""
+    return order_of(samples, seed=seed, weights={}, curriculum=CurriculumConfig())
+
+
 def make_config(output_dir: Path, **train: Any) -> TrainConfig:
     algorithm = train.pop("algorithm", AlgorithmConfig())
     mixing = train.pop("mixing", MixingConfig())
@@ -307,7 +312,7 @@ class TableRun:
         return TrainingData(
             samples,
             make_prompt,
-            order=plain_order(len(samples), self.config.seed),
+            order=shuffled_order(samples, self.config.seed),
             left_out=make_left_out(),
             **more,
         )

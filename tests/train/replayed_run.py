@@ -28,10 +28,9 @@ from easyvideor1.train.learner import RankLearner
 from easyvideor1.train.loop import train
 from easyvideor1.train.mixing import MixedSampler
 from easyvideor1.train.offline import OfflineReader
-from easyvideor1.train.orders import plain_order
 from easyvideor1.train.run_folder import RunFolder
 from easyvideor1.train.scorer import score_completions
-from tests.train.conftest import ListTracker, make_config, make_left_out
+from tests.train.conftest import ListTracker, make_config, make_left_out, shuffled_order
 from tests.train.policy_cases import (
     CLIPS,
     answer_ids,
@@ -150,7 +149,7 @@ def data_of(config: TrainConfig, model_path: Path) -> TrainingData:
     return TrainingData(
         samples(),
         lambda about: prompt_about(family, about, clips_for(family)[about.id]),
-        order=plain_order(len(CLIPS), config.seed),
+        order=shuffled_order(samples(), config.seed),
         left_out=make_left_out(),
     )
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -26,10 +27,18 @@ class RunProcess:
     Args:
         overrides: of the config.
         outputs: where its folder `run` and its log are.
+        program: what Python runs.
         environment: variables besides those of this process.
     """
 
-    def __init__(self, overrides: list[str], outputs: Path, **environment: str):
+    def __init__(
+        self,
+        overrides: list[str],
+        outputs: Path,
+        *,
+        program: tuple[str, str] = ("-c", COMMAND),
+        **environment: str,
+    ):
         self.folder = RunFolder(outputs / "run")
         self._log = outputs / "command.log"
         outputs.mkdir(parents=True, exist_ok=True)
@@ -37,7 +46,7 @@ class RunProcess:
         variables = {**os.environ, "EVR_OUTPUTS": str(outputs), "OMP_NUM_THREADS": "1"}
         with self._log.open("ab") as log:
             self.popen = subprocess.Popen(
-                [sys.executable, "-c", COMMAND, *overrides, f"output_dir={self.folder.path}"],
+                [sys.executable, *program, *overrides, f"output_dir={self.folder.path}"],
                 env=variables | environment,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -116,9 +125,9 @@ class RunProcess:
 
 
 @contextmanager
-def started(overrides: list[str], outputs: Path, **environment: str) -> Generator[RunProcess]:
-    """A start that does not outlive the test, however that ends."""
-    run = RunProcess(overrides, outputs, **environment)
+def started(overrides: list[str], outputs: Path, **more: Any) -> Generator[RunProcess]:
+    """A start that does not outlive the test, however that ends; see `RunProcess`."""
+    run = RunProcess(overrides, outputs, **more)
     try:
         yield run
     finally:

@@ -4,9 +4,6 @@ import asyncio
 import base64
 import io
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +29,7 @@ from easyvideor1.train.config import CollectConfig, EndpointConfig, RolloutConfi
 from tests.live_engine import LiveEngine
 from tests.rewards.judge_server import completion, scripted_server
 from tests.train.policy_cases import CLIPS, family_at, prompt_about, sample
+from tests.train.run_process import RunProcess, started
 from tests.vllm_server import serving
 
 NAMES = ("text", "image", "video")
@@ -212,15 +210,11 @@ def test_vllms_own_server_answers_about_frames(tiny_model_path, tmp_path):
     assert {a.finish_reason for a in first} <= {"stop", "length"}
 
 
-def evr_train(outputs: Path, *overrides: str) -> "subprocess.CompletedProcess[str]":
-    start = "from easyvideor1.train.cli import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", start, *overrides, f"output_dir={outputs / 'run'}"],
-        env={**os.environ, "EVR_OUTPUTS": str(outputs)},
-        capture_output=True,
-        text=True,
-        timeout=400,
-    )
+def evr_train(outputs: Path, *overrides: str) -> RunProcess:
+    """The command, after it has ended well."""
+    with started(list(overrides), outputs) as run:
+        assert run.end() == 0, run.output[-2000:]
+    return run
 
 
 @pytest.mark.slow
@@ -232,7 +226,7 @@ def test_what_a_checkpoint_collects_is_what_training_mixes_in(
     data = f"data.train=[{toybox_dir / 'train.jsonl'}]"
     common = ["data.validation=[]", "data.toybox=null", "tracking.mlflow=false"]
     small = ["rollout.batch_size=16", "rollout.group_size=4", "rollout.max_new_tokens=32"]
-    taught = evr_train(
+    evr_train(
         tmp_path / "teacher",
         *common,
         data,
@@ -243,12 +237,10 @@ def test_what_a_checkpoint_collects_is_what_training_mixes_in(
         "train.warm_start.batch_size=16",
         "train.warm_start.optimizer.lr=2e-3",
     )
-    assert taught.returncode == 0, taught.stderr[-2000:]
     model = [f"model.path={tmp_path / 'teacher' / 'run' / 'export'}", "model.build=null"]
     collecting = ["job=collect", "collect.answers=4", "collect.min_score=0.9"]
 
-    first = evr_train(tmp_path / "collected", *common, *small, *model, *collecting, data)
-    assert first.returncode == 0, first.stderr[-2000:]
+    evr_train(tmp_path / "collected", *common, *small, *model, *collecting, data)
     folder = tmp_path / "collected" / "run" / "trajectories"
     answered = (folder / "answers.jsonl").read_bytes()
     rows = jsonl.read(folder / "answers.jsonl")
@@ -256,14 +248,14 @@ def test_what_a_checkpoint_collects_is_what_training_mixes_in(
     second = evr_train(
         tmp_path / "collected", *common, *small, *model, *collecting, data, "collect.keep=2"
     )
-    assert second.returncode == 0 and "81 of 81 samples are answered" in second.stdout
+    assert "81 of 81 samples are answered" in second.output
     assert (folder / "answers.jsonl").read_bytes() == answered
 
     samples = read_samples(folder / "samples.jsonl", cache_dir=tmp_path / "cache")
     collected = [t for s in samples for t in s.offline if t.source == "export"]
     assert len(collected) > 10
     assert sum(t.logprobs is not None for t in collected) > len(collected) / 2
-    mixed = evr_train(
+    evr_train(
         tmp_path / "mixed",
         *common,
         *small,
@@ -273,7 +265,6 @@ def test_what_a_checkpoint_collects_is_what_training_mixes_in(
         "algorithm.offline.behaviour_logprobs=true",
         "train.steps=1",
     )
-    assert mixed.returncode == 0, mixed.stderr[-2000:]
     (step,) = [
         row
         for row in jsonl.read(tmp_path / "mixed" / "run" / "metrics.jsonl")

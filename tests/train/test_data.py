@@ -9,7 +9,7 @@ from easyvideor1.schema.errors import UserError
 from easyvideor1.train.data import TrainingData
 from easyvideor1.train.interfaces import Prompt
 from easyvideor1.train.left_out import Journal, LeftOut, Reason, UnusableSampleError
-from easyvideor1.train.orders import plain_order
+from tests.train.conftest import shuffled_order
 
 
 def ids(prompts: list[Prompt]) -> list[str]:
@@ -20,7 +20,7 @@ def open_data(table, samples, *, seed=0, order=None, prompt_of=None, left_out=No
     return TrainingData(
         samples,
         prompt_of or table.prompt,
-        order=order or plain_order(len(samples), seed),
+        order=order or shuffled_order(samples, seed),
         left_out=left_out or table.left_out(),
         **more,
     )

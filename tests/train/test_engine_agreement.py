@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from transformers import AutoModelForImageTextToText
 
+from easyvideor1.preprocess.families.base import FamilyAdapter
 from easyvideor1.schema.records import Completion
 from easyvideor1.train.config import FrozenPart, LoraConfig, OptimizerConfig
 from easyvideor1.train.interfaces import TrainExample
@@ -89,6 +91,18 @@ def test_an_unpublished_update_shows_as_mismatch(sharp_engine, sharp_model_path)
     assert metrics["learner/mismatch_max"] > 10 * TOLERANCE
 
 
+def plain_answer(model: Any, family: FamilyAdapter, name: str) -> list[int]:
+    """The greedy answer of transformers alone."""
+    inputs = plain_inputs(family, name)
+    generated = model.generate(
+        **inputs,
+        do_sample=False,
+        max_new_tokens=24,
+        suppress_tokens=list(family.forbidden_token_ids),
+    )
+    return generated[0, inputs["input_ids"].shape[1] :].tolist()
+
+
 def test_greedy_answers_are_those_of_the_new_weights_in_plain_transformers(
     sharp_engine, sharp_model_path, tmp_path
 ):
@@ -105,14 +119,7 @@ def test_greedy_answers_are_those_of_the_new_weights_in_plain_transformers(
     family = family_at(sharp_model_path)
     changed = 0
     for name in CLIPS:
-        inputs = plain_inputs(family, name)
-        generated = model.generate(
-            **inputs,
-            do_sample=False,
-            max_new_tokens=24,
-            suppress_tokens=list(family.forbidden_token_ids),
-        )
-        expected = generated[0, inputs["input_ids"].shape[1] :].tolist()
+        expected = plain_answer(model, family, name)
         [answer] = answers(sharp_engine, sharp_model_path, name, **greedy)
         assert answer.token_ids == expected
         changed += answer.token_ids != before[name]
@@ -137,14 +144,7 @@ def test_merged_adapters_in_the_engine_are_the_adapted_policy(
     model = AutoModelForImageTextToText.from_pretrained(tmp_path / "export")
     family = family_at(sharp_model_path)
     for name in CLIPS:
-        inputs = plain_inputs(family, name)
-        generated = model.generate(
-            **inputs,
-            do_sample=False,
-            max_new_tokens=24,
-            suppress_tokens=list(family.forbidden_token_ids),
-        )
-        expected = generated[0, inputs["input_ids"].shape[1] :].tolist()
+        expected = plain_answer(model, family, name)
         [answer] = answers(
             sharp_engine, sharp_model_path, name, temperature=0.0, n=1, logprobs=False
         )

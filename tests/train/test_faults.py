@@ -7,13 +7,10 @@ import subprocess
 import psutil
 import pytest
 
-from easyvideor1.preprocess.config import RayConfig
-from easyvideor1.preprocess.ray_session import ray_session
 from easyvideor1.schema.errors import UserError
-from easyvideor1.train.actors import Actors
-from easyvideor1.train.publishing import weight_transfer
-from easyvideor1.train.ray_learner import RankActor, RayLearner
+from easyvideor1.train.ray_learner import RankActor
 from tests.train.policy_cases import family_at, group
+from tests.train.ray_ranks import learner_on_two_ranks
 from tests.train.run_process import small_run, started
 from tests.train.test_real_run import composed
 
@@ -131,8 +128,6 @@ def test_a_full_disk_ends_the_run_and_freed_space_lets_it_go_on(
 
 
 def test_losses_that_are_not_finite_end_the_run_on_all_ranks(tiny_model_path, toybox_dir, tmp_path):
-    import ray
-
     config = composed(
         tiny_model_path, toybox_dir, tmp_path, "learner.ranks=2", "learner.max_skipped_updates=1"
     )
@@ -142,14 +137,7 @@ def test_losses_that_are_not_finite_end_the_run_on_all_ranks(tiny_model_path, to
         *group(family, "other text", (3, 3)),
     ]
     logs = tmp_path / "logs"
-    with ray_session(RayConfig(), num_cpus=2):
-        remote = ray.remote(RankActor).options(num_cpus=0)
-        handles = [remote.remote(logs / f"rank_{rank}.log", rank) for rank in (0, 1)]
-        ranks = Actors("learner", handles, logs=logs)
-        ((host, port),) = ranks.each("address", [(0, (True,))], timeout_s=120)
-        ranks.all("meet", config, host, port, timeout_s=120)
-        ranks.all("start", config, timeout_s=120)
-        learner = RayLearner(ranks, weight_transfer(config, ranks), config)
+    with learner_on_two_ranks(RankActor, config, logs) as learner:
         assert learner.update(sick)["learner/skipped_updates"] == 1
         healthy = learner.update(group(family, "text", (9, 9)))
         assert healthy["learner/skipped_updates"] == 1 and healthy["learner/grad_norm"] > 0

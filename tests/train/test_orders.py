@@ -14,7 +14,7 @@ from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.readers import read_samples, write_samples
 from easyvideor1.train.config import TrainConfig, register
 from easyvideor1.train.data import TrainingData
-from easyvideor1.train.orders import Order, apportion, order_of, plain_order
+from easyvideor1.train.orders import Order, apportion, order_of
 
 SHUFFLED = CurriculumConfig()
 SORTED = CurriculumConfig(epochs=1, jitter=0.0)
@@ -34,8 +34,9 @@ def drawn(order: Order, start: int, stop: int) -> list[int]:
     return [order[position].index for position in range(start, stop)]
 
 
-def test_without_weights_every_sample_is_drawn_once_an_epoch_in_the_order_of_the_seed():
-    order = plain_order(12, seed=3)
+def test_without_weights_every_sample_is_drawn_once_an_epoch_in_the_order_of_the_seed(table):
+    samples = [table.sample(index) for index in range(12)]
+    order = order_of(samples, seed=3, weights={}, curriculum=SHUFFLED)
     assert sorted(drawn(order, 0, 12)) == sorted(drawn(order, 12, 24)) == list(range(12))
     # What earlier runs drew, which go on in it.
     assert drawn(order, 12, 24) == np.random.default_rng((3, 1)).permutation(12).tolist()

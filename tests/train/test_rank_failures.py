@@ -1,28 +1,18 @@
 """A rank that fails ends the run: with its number and its sample, and without leaving a process."""
 
 import json
-import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 
-from easyvideor1.preprocess.config import RayConfig
-from easyvideor1.preprocess.ray_session import ray_session
 from easyvideor1.schema.errors import UserError
-from easyvideor1.train.actors import ActorFailedError, Actors
+from easyvideor1.train.actors import ActorFailedError
 from easyvideor1.train.failures import RankFailedError, SampleFailedError, at_samples, on_rank
-from easyvideor1.train.publishing import weight_transfer
-from easyvideor1.train.ray_learner import RayLearner
 from tests.train.faulty_rank import FAULT, FaultyRank
 from tests.train.policy_cases import family_at, group
+from tests.train.ray_ranks import learner_on_two_ranks
+from tests.train.run_process import started
 from tests.train.test_real_run import composed
-
-ENDS_WITHIN_S = 20
-"""From the message to the last process."""
 
 
 def test_an_error_carries_its_samples_and_then_its_rank():
@@ -49,8 +39,6 @@ def test_an_input_error_stays_one_and_carries_the_rank():
 def test_an_error_of_a_rank_reaches_the_driver_with_rank_and_sample(
     tiny_model_path, toybox_dir, tmp_path, monkeypatch
 ):
-    import ray
-
     monkeypatch.setenv(FAULT, "raise")
     config = composed(
         tiny_model_path, toybox_dir, tmp_path, "learner.ranks=2", "learner.timeout_s=120"
@@ -59,16 +47,9 @@ def test_an_error_of_a_rank_reaches_the_driver_with_rank_and_sample(
     # The longer group goes to rank 0; rank 1 gets the other one, and fails.
     examples = [*group(family, "text", (9, 9)), *group(family, "other text", (3, 3))]
     logs = tmp_path / "logs"
-    with ray_session(RayConfig(), num_cpus=2):
-        faulty = ray.remote(FaultyRank).options(num_cpus=0)
-        handles = [faulty.remote(logs / f"rank_{rank}.log", rank) for rank in (0, 1)]
-        ranks = Actors("learner", handles, logs=logs)
-        ((host, port),) = ranks.each("address", [(0, (True,))], timeout_s=120)
-        links = ranks.all("meet", config, host, port, timeout_s=120)
-        assert all(link.backend == "gloo" and link.bus_gb_s > 0 for link in links)
-        ranks.all("start", config, timeout_s=120)
-        with pytest.raises(ActorFailedError) as error:
-            RayLearner(ranks, weight_transfer(config, ranks), config).update(examples)
+    failing = pytest.raises(ActorFailedError)
+    with learner_on_two_ranks(FaultyRank, config, logs) as learner, failing as error:
+        learner.update(examples)
     assert "learner: update failed on rank 1 at sample other text: OSError(5" in str(error.value)
     trace = (logs / "failures.log").read_text()
     assert "the disk is gone" in trace and "faulty_rank.py" in trace
@@ -100,29 +81,16 @@ def test_the_command_ends_with_a_reason_and_leaves_no_process(
         "learner.timeout_s=20",
         "train.steps=1",
         "tracking.mlflow=false",
-        f"output_dir={tmp_path / 'run'}",
     ]
-    command = subprocess.Popen(
-        [sys.executable, "-m", "tests.train.faulty_rank", *overrides],
-        env=os.environ | {FAULT: fault},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    started: set[psutil.Process] = set()
-    while command.poll() is None:
-        started |= set(psutil.Process(command.pid).children(recursive=True))
-        time.sleep(0.2)
-    _, message = command.communicate()
+    faulty = ("-m", "tests.train.faulty_rank")
+    with started(overrides, tmp_path, program=faulty, **{FAULT: fault}) as run:
+        assert run.end() == 2
+        assert run.left_over() == []
 
-    assert command.returncode == 2
-    paragraph = message.strip().splitlines()[-1]
-    assert paragraph.startswith("evr-train: learner: "), message[-3000:]
+    paragraph = run.last_words
+    assert paragraph.startswith("evr-train: learner: "), run.output[-3000:]
     for words in EXPECTED[fault]:
         assert words in paragraph
     if fault == "raise":
         rows = (toybox_dir / "train.jsonl").read_text().splitlines()
         assert any(f"at sample {json.loads(row)['id']}: " in paragraph for row in rows)
-    assert len(started) > 4  # Ray, an engine, two ranks
-    _, alive = psutil.wait_procs(started, timeout=ENDS_WITHIN_S)
-    assert not alive

@@ -1,11 +1,9 @@
 """A run that is stopped and started again does what an uninterrupted one does."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from easyvideor1.train.run_folder import Checkpoint, RunFolder
 from tests.train import replayed_run
 from tests.train.policy_cases import make_learner, trainable_learner
 from tests.train.rank_cases import full_moments, full_weights, run_rank, run_ranks, same_state
+from tests.train.run_process import small_run, started
 
 
 def config_of(table, path, steps=6, mode=MixingMode.replace):
@@ -148,35 +147,7 @@ def test_one_rank_loads_what_two_saved(sharp_model_path, tmp_path):
 
 # With the real engine, learner and Ray
 
-COMMAND = [sys.executable, "-c", "from easyvideor1.train.cli import main; main()"]
 SAMPLED_STEPS, KILL_AFTER_STEP = 6, 3
-
-
-def begin_sampled_run(model_path: Path, data: Path, outputs: Path) -> "subprocess.Popen[bytes]":
-    """Six steps whose every sampled answer goes to samples.jsonl."""
-    settings = [
-        f"model.path={model_path}",
-        "model.build=null",
-        f"data.train=[{data / 'train.jsonl'}]",
-        "data.validation=[]",
-        "data.toybox=null",
-        "mixing=replace",
-        "algorithm.advantage.name=ema_grpo",
-        "rollout.batch_size=4",
-        "rollout.group_size=4",
-        "rollout.max_new_tokens=16",
-        "rollout.deterministic=true",
-        "rollout.engine.kv_cache_bytes=33554432",
-        "learner.optimizer.lr=1e-3",
-        "tracking.mlflow=false",
-        "tracking.samples_every=1",
-        "tracking.samples_groups=4",
-        f"train.steps={SAMPLED_STEPS}",
-        "train.save_every=1",
-        f"output_dir={outputs / 'run'}",
-    ]
-    environment = {**os.environ, "EVR_OUTPUTS": str(outputs), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen([*COMMAND, *settings], env=environment)
 
 
 def sampled_texts(run: RunFolder) -> dict[tuple[int, str], list[str]]:
@@ -194,22 +165,26 @@ def test_a_killed_run_samples_what_an_uninterrupted_one_does(
     sharp_model_path, toybox_dir, tmp_path
 ):
     """With the real engine: the same texts, weights to 1e-6."""
+    overrides = small_run(
+        sharp_model_path,
+        toybox_dir,
+        "algorithm.advantage.name=ema_grpo",
+        "rollout.deterministic=true",
+        "tracking.samples_every=1",
+        "tracking.samples_groups=4",
+        f"train.steps={SAMPLED_STEPS}",
+    )
+    with started(overrides, tmp_path / "killed") as first:
+        sealed = first.folder.path / "checkpoints" / f"step_{KILL_AFTER_STEP:06d}"
+        first.until(sealed.exists)
+        first.kill()
+        assert first.end() == -signal.SIGKILL
+        assert first.folder.checkpoints()[-1].position.step < SAMPLED_STEPS
     runs = []
     for name in ("straight", "killed"):
-        outputs = tmp_path / name
-        process = begin_sampled_run(sharp_model_path, toybox_dir, outputs)
-        runs.append(RunFolder(outputs / "run"))
-        if name == "killed":
-            sealed = runs[1].path / "checkpoints" / f"step_{KILL_AFTER_STEP:06d}"
-            deadline = time.monotonic() + 300
-            while not sealed.exists():
-                assert process.poll() is None and time.monotonic() < deadline
-                time.sleep(0.05)
-            process.kill()
-            assert process.wait() == -signal.SIGKILL
-            assert runs[1].checkpoints()[-1].position.step < SAMPLED_STEPS
-            process = begin_sampled_run(sharp_model_path, toybox_dir, outputs)
-        assert process.wait(timeout=300) == 0
+        with started(overrides, tmp_path / name) as process:
+            assert process.end() == 0
+        runs.append(process.folder)
 
     straight, killed = (sampled_texts(run) for run in runs)
     assert straight.keys() == killed.keys()

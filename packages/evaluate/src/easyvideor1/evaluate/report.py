@@ -103,14 +103,15 @@ def _chosen(outcomes: Sequence[Outcome], config: ReportConfig) -> list[Outcome]:
 def _card(section: Section, outcome: Outcome, frames: ShownFrames) -> _Card:
     sample, prediction, score = outcome.sample, outcome.prediction, outcome.score
     shown, instruction = prompt_parts(sample, section.benchmark, section.reward)
-    lettered = [f"{chr(65 + i)}. {option}" for i, option in enumerate(shown.options)]
     details = [prediction.error if prediction else "", score.detail if score else ""]
     return _Card(
         id=sample.id,
         verdict=_verdict(outcome),
         accuracy=outcome.accuracy,
         status=score.status.value if score and outcome.status == "ok" else outcome.status,
-        prompt="\n".join(part for part in [shown.problem, *lettered, instruction] if part),
+        prompt="\n".join(
+            part for part in (shown.problem, *shown.lettered_options, instruction) if part
+        ),
         gold=_plain(sample.answer),
         text=prediction.text if prediction else "",
         extracted=_plain(score.extracted if score else None),

@@ -1,14 +1,15 @@
 """Frames of a sample as inline images of a page, until the page is full.
 
 They come from the store that the engine was fed from; small ones are embedded losslessly, large
-ones as JPEG, and the caption says which. Used by `report` and by training's pages of samples.
+ones as JPEG, and the caption says which. Used by `report` and by training, for its pages of samples
+and for endpoints that are asked about frames.
 """
 
 import base64
 import io
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import Sample
@@ -68,7 +69,7 @@ class ShownFrames:
         wanted = self._max_frames
         shown = range(count) if count <= wanted else _spread(count, wanted)
         frames = [
-            ShownFrame(uri=_data_uri(clip.frames[index]), time_s=clip.metadata.timestamps_s[index])
+            ShownFrame(uri=_shown(clip.frames[index]), time_s=clip.metadata.timestamps_s[index])
             for index in shown
         ]
         self._room -= sum(len(frame.uri) for frame in frames)
@@ -85,16 +86,24 @@ def _spread(count: int, wanted: int) -> list[int]:
     return [round(index * (count - 1) / (wanted - 1)) for index in range(wanted)]
 
 
-def _data_uri(frame: "np.ndarray") -> str:
-    """A frame, uint8 [3, H, W], as an inline image."""
+def _shown(frame: "np.ndarray") -> str:
+    """A frame, uint8 [3, H, W], as a page embeds it."""
+    _, height, width = frame.shape
+    if height * width <= LOSSLESS_PIXELS:
+        return data_uri(frame, "png", optimize=True)
+    return data_uri(frame, "jpeg", quality=JPEG_QUALITY)
+
+
+def data_uri(frame: "np.ndarray", kind: Literal["png", "jpeg"], **settings: Any) -> str:
+    """A frame, uint8 [3, H, W], as an inline image; PNG changes no pixel.
+
+    Args:
+        frame: to encode.
+        kind: of the image.
+        settings: of the encoder, as Pillow takes them.
+    """
     from PIL import Image
 
-    image = Image.fromarray(frame.transpose(1, 2, 0))
-    lossless = image.width * image.height <= LOSSLESS_PIXELS
     buffer = io.BytesIO()
-    if lossless:
-        image.save(buffer, "PNG", optimize=True)
-    else:
-        image.save(buffer, "JPEG", quality=JPEG_QUALITY)
-    kind = "png" if lossless else "jpeg"
+    Image.fromarray(frame.transpose(1, 2, 0)).save(buffer, kind, **settings)
     return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"

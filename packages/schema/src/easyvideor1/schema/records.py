@@ -7,6 +7,7 @@ Frozen, keyword-only and slotted; they cross process boundaries by pickle and ho
 import math
 from dataclasses import dataclass, field
 from enum import StrEnum
+from string import ascii_uppercase
 from typing import Any
 
 
@@ -160,6 +161,11 @@ class Sample:
         """`text`, `image`, `video` or `mixed`."""
         kinds = {medium.kind.value for medium in self.media}
         return "mixed" if len(kinds) > 1 else next(iter(kinds), "text")
+
+    @property
+    def lettered_options(self) -> list[str]:
+        """The options as they are shown, e.g. `["A. red", "B. blue"]`."""
+        return [f"{ascii_uppercase[i]}. {option}" for i, option in enumerate(self.options)]
 
 
 class Role(StrEnum):

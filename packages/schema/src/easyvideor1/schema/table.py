@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import overload
+from typing import Any, Literal, overload
 
 import pyarrow as pa
 
@@ -135,19 +135,11 @@ def problem_types_of(samples: Sequence[Sample]) -> set[ProblemType]:
     return {ProblemType(name) for name in types.column("problem_type").unique().to_pylist()}
 
 
-def source_of_each(samples: Sequence[Sample]) -> list[str]:
-    """Sources of all samples; of a table, without building the records."""
+def values_of(samples: Sequence[Sample], field: Literal["source", "pass_rate"]) -> list[Any]:
+    """A field of all samples; of a table, without building the records."""
     if not isinstance(samples, SampleTable):
-        return [sample.source for sample in samples]
-    return samples.compute(lambda batch: {"source": batch.column("source")})["source"].to_pylist()
-
-
-def pass_rate_of_each(samples: Sequence[Sample]) -> list[float | None]:
-    """Pass rates of all samples; of a table, without building the records."""
-    if not isinstance(samples, SampleTable):
-        return [sample.pass_rate for sample in samples]
-    rates = samples.compute(lambda batch: {"pass_rate": batch.column("pass_rate")})
-    return rates["pass_rate"].to_pylist()
+        return [getattr(sample, field) for sample in samples]
+    return samples.compute(lambda batch: {field: batch.column(field)})[field].to_pylist()
 
 
 def _reopen(parts: Sequence[Part], rows: Sequence[int], skipped: list[DataError]) -> SampleTable:

@@ -34,6 +34,15 @@ def summarize(experiences: Sequence[Experience]) -> dict[str, float]:
     }
 
 
+WARM_START = "warm_start/"
+"""Begins the names of metrics of the warm start, which counts steps of its own."""
+
+
+def is_warm_start(names: Iterable[str]) -> bool:
+    """Whether metrics, by their names, are those of the warm start."""
+    return any(name.startswith(WARM_START) for name in names)
+
+
 def learner_rate(learned: Mapping[str, float], seconds: Mapping[str, float]) -> dict[str, float]:
     """Tokens through the model per second of an update, over all ranks.
 

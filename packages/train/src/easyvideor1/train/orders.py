@@ -14,7 +14,7 @@ import numpy as np
 from easyvideor1.preprocess.config import CurriculumConfig
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import Sample
-from easyvideor1.schema.table import pass_rate_of_each, source_of_each
+from easyvideor1.schema.table import values_of
 from easyvideor1.train.offline import stable_hash
 
 NUM_NAMED = 10
@@ -28,6 +28,19 @@ class Draw:
     """Of the sample."""
     is_first: bool
     """Whether the sample was not drawn before."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Epoch:
+    """All draws of an epoch."""
+
+    number: int
+    indices: np.ndarray
+    """[draws] of samples."""
+    are_first: np.ndarray
+    """[draws] whether each draws its sample for the first time."""
+    num_new: np.ndarray
+    """[draws] how many did, up to and with each."""
 
 
 class Stratum:
@@ -81,15 +94,13 @@ class Order:
         self._counts = counts
         self._seed = seed
         self._length = sum(counts)
-        self._epoch: tuple[int, np.ndarray, np.ndarray] = (-1, np.empty(0), np.empty(0))
+        self._epoch: Epoch | None = None
 
     def __getitem__(self, position: int) -> Draw:
         """The draw at a position, counted from the beginning over all epochs."""
         number, place = divmod(position, self._length)
-        if self._epoch[0] != number:
-            self._epoch = (number, *self._drawn(number))
-        _, indices, are_first = self._epoch
-        return Draw(index=int(indices[place]), is_first=bool(are_first[place]))
+        epoch = self._epoch_of(number)
+        return Draw(index=int(epoch.indices[place]), is_first=bool(epoch.are_first[place]))
 
     def num_distinct(self, position: int) -> int:
         """How many samples have been drawn before a position, each counted once."""
@@ -98,10 +109,15 @@ class Order:
             min(number * count, len(stratum.indices))
             for stratum, count in zip(self._strata, self._counts, strict=True)
         )
-        if place == 0:
-            return whole
-        self[position - 1]  # which makes it the epoch at hand
-        return whole + int(self._epoch[2][:place].sum())
+        return whole + int(self._epoch_of(number).num_new[place - 1]) if place else whole
+
+    def _epoch_of(self, number: int) -> Epoch:
+        if self._epoch is None or self._epoch.number != number:
+            indices, are_first = self._drawn(number)
+            self._epoch = Epoch(
+                number=number, indices=indices, are_first=are_first, num_new=are_first.cumsum()
+            )
+        return self._epoch
 
     def _drawn(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """[draws] indices of samples in an epoch, and which are drawn for the first time."""
@@ -124,14 +140,6 @@ class Order:
         return indices, are_first
 
 
-def plain_order(num_samples: int, seed: int) -> Order:
-    """Every sample once per epoch, shuffled."""
-    stratum = Stratum(
-        np.arange(num_samples), seed=(seed,), pass_rates=None, curriculum=CurriculumConfig()
-    )
-    return Order([stratum], [num_samples], seed=seed)
-
-
 def order_of(
     samples: Sequence[Sample],
     *,
@@ -150,7 +158,7 @@ def order_of(
         everything = np.arange(len(samples))
         stratum = Stratum(everything, seed=(seed,), pass_rates=rates, curriculum=curriculum)
         return Order([stratum], [len(samples)], seed=seed)
-    sources = np.array(source_of_each(samples), dtype=object)
+    sources = np.array(values_of(samples, "source"), dtype=object)
     _check_sources(Counter(sources.tolist()), weights)
     counts = apportion({name: w for name, w in weights.items() if w > 0}, len(samples))
     strata = []
@@ -185,7 +193,7 @@ def apportion(weights: Mapping[str, float], total: int) -> dict[str, int]:
 
 def _pass_rates(samples: Sequence[Sample]) -> np.ndarray:
     """[samples] pass rates."""
-    rates = pass_rate_of_each(samples)
+    rates = values_of(samples, "pass_rate")
     if missing := sum(rate is None for rate in rates):
         raise UserError(
             f"data.curriculum orders samples by pass_rate, which {missing} of {len(samples)} lack; "

@@ -12,7 +12,7 @@ from easyvideor1.train.advantages import AdvantageEstimator
 from easyvideor1.train.checkpointer import Checkpointer
 from easyvideor1.train.config import MixingMode, TrainConfig
 from easyvideor1.train.hand_over import HandOver
-from easyvideor1.train.inputs import Inputs
+from easyvideor1.train.inputs import Inputs, open_store
 from easyvideor1.train.interfaces import Learner, Runtime, Sampler
 from easyvideor1.train.kl_penalty import KlPenalty
 from easyvideor1.train.mixing import MixedSampler, OfflineGate
@@ -50,7 +50,7 @@ def open_runtime(
 
         family = family_of(config.model)
         inputs = Inputs(config, family)
-        load = inputs.prompter(validation=False).store.load
+        load = open_store(config, family, validation=False).load
         with open_tracker(config, folder, start, load) as tracker:
             runtime = assemble(config, folder, start, processes, tracker, inputs, train, validation)
             processes.await_start()

@@ -100,7 +100,7 @@ class EngineActor:
             deterministic=rollout.deterministic,
         )
 
-    async def complete(self, ask: "Ask") -> "Answer":
+    async def complete(self, ask: Ask) -> Answer:
         """The completions of one prompt; one that the engine fails on is asked once more."""
         from easyvideor1.evaluate.engine_request import RequestFailedError, RequestRefusedError
 
@@ -118,7 +118,7 @@ class EngineActor:
                     reason = str(error)
             return Refusal(reason=f"{reason}, twice")
 
-    async def complete_in_order(self, asks: "Sequence[Ask]") -> "list[Answer]":
+    async def complete_in_order(self, asks: Sequence[Ask]) -> list[Answer]:
         """The same for all prompts of a rollout, see `Engine.generate_in_order`."""
         from easyvideor1.evaluate.engine_request import RequestFailedError
 
@@ -131,18 +131,20 @@ class EngineActor:
                 answers[ask.request_id] = Refusal(reason=str(error))
         results = await self._engine.generate_in_order(requests)
         failed = [at for at, result in enumerate(results) if isinstance(result, RequestFailedError)]
-        again = [
-            replace(requests[at], request_id=f"{requests[at].request_id}, again") for at in failed
-        ]
-        for at, result in zip(failed, await self._engine.generate_in_order(again), strict=True):
-            results[at] = result
+        if failed:  # the engine would stand still for none as well
+            again = [
+                replace(requests[at], request_id=f"{requests[at].request_id}, again")
+                for at in failed
+            ]
+            for at, result in zip(failed, await self._engine.generate_in_order(again), strict=True):
+                results[at] = result
         for request, result in zip(requests, results, strict=True):
             answers[request.request_id] = (
                 Refusal(reason=str(result)) if isinstance(result, Exception) else result.completions
             )
         return [answers[ask.request_id] for ask in asks]
 
-    async def _request(self, ask: "Ask") -> "EngineRequest":
+    async def _request(self, ask: Ask) -> "EngineRequest":
         store = self._stores[ask.validation]
         clips = await asyncio.to_thread(load_clips, store, ask.prompt.sample, ask.shuffle_seed)
         return _request(ask.request_id, ask.prompt, clips, ask.settings)
@@ -393,7 +395,7 @@ class RaySampler:
                 self._cache_metrics.forget(indices)
                 return
 
-    def _bring(self, publish: "Publish", engines: Actors, *, are_new: bool = False) -> None:
+    def _bring(self, publish: Publish, engines: Actors, *, are_new: bool = False) -> None:
         limit = self._config.timeout_s
         engines.all("begin_publish", timeout_s=limit)
         publish.send(engines, are_new=are_new)

@@ -13,7 +13,7 @@ torch: `evr-train` decides here what to do before anything heavy loads.
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -255,19 +255,9 @@ class RunFolder:
         free = [*FREE_TO_CHANGE, *(["train.warm_start.steps"] if position.step == 0 else [])]
         stored = flatten(with_defaults(self.stored_config(), TrainConfig()))
         wanted = flatten(to_plain(config))
-        differing = sorted(
-            name
-            for name in stored.keys() | wanted.keys()
-            if stored.get(name) != wanted.get(name)
-            and not any(name == f or name.startswith(f"{f}.") for f in free)
-        )
-        if differing:
-            shown = ", ".join(
-                f"{name} ({stored.get(name)!r} there, {wanted.get(name)!r} now)"
-                for name in differing
-            )
+        if differing := differences(stored, wanted, free=free):
             raise UserError(
-                f"{self.path} belongs to a run with another config; differing: {shown}. Set "
+                f"{self.path} belongs to a run with another config; {differing}. Set "
                 "another run_name, or the same values"
             )
 
@@ -318,6 +308,26 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[f"{prefix}{name}"] = value
     return flat
+
+
+def differences(
+    stored: Mapping[str, Any], wanted: Mapping[str, Any], *, free: Sequence[str] = ()
+) -> str:
+    """Which values differ, e.g. `differing: seed (0 there, 1 now)`; empty where none do.
+
+    Args:
+        stored: by name, those that are there.
+        wanted: those that are asked for now.
+        free: names, or groups of dotted ones, that may differ.
+    """
+    differing = sorted(
+        name
+        for name in stored.keys() | wanted.keys()
+        if stored.get(name) != wanted.get(name)
+        and not any(name == f or name.startswith(f"{f}.") for f in free)
+    )
+    shown = [f"{name} ({stored.get(name)!r} there, {wanted.get(name)!r} now)" for name in differing]
+    return f"differing: {', '.join(shown)}" if shown else ""
 
 
 def _refuse_weights_alone(checkpoint: Checkpoint) -> None:

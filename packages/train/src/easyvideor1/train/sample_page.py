@@ -44,9 +44,6 @@ class SamplePages:
         shown = [
             {
                 "sample": group.sample,
-                "options": [
-                    f"{chr(65 + i)}. {text}" for i, text in enumerate(group.sample.options)
-                ],
                 "gold": json.dumps(group.sample.answer, ensure_ascii=False),
                 "media": frames.of(self._load, group.sample),
                 "answers": list(zip(group.completions, group.scores, strict=True)),

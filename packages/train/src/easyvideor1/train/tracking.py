@@ -22,6 +22,7 @@ from easyvideor1.schema.conf import outputs_dir
 from easyvideor1.schema.records import Group, Sample
 from easyvideor1.train.config import TrainConfig
 from easyvideor1.train.interfaces import Position
+from easyvideor1.train.metrics import WARM_START, is_warm_start
 from easyvideor1.train.run_folder import TRACKING, Checkpoint, RunFolder, flatten
 from easyvideor1.train.sample_page import SamplePages
 from easyvideor1.train.stopping import RunStopped
@@ -30,7 +31,6 @@ from easyvideor1.train.tracking_extras import TensorBoardSink, WandbSink
 if TYPE_CHECKING:
     from easyvideor1.preprocess.clip import Clip
 
-WARM_START = "warm_start/"
 NUM_PARAM_CHARACTERS = 500  # MLflow refuses parameters over 6000; nobody reads them either
 MLFLOW_RUN_ID = "mlflow_run_id"
 WANDB_RUN_ID = "wandb_run_id"
@@ -185,8 +185,7 @@ class ConsoleSink:
         if "validation/refused" in metrics:
             tqdm.write(f"step {step}: {_validation_line(metrics)}")
             return
-        is_warm_start = any(name.startswith(WARM_START) for name in metrics)
-        phase = "warm start" if is_warm_start else "training"
+        phase = "warm start" if is_warm_start(metrics) else "training"
         bar = self._bars.get(phase) or self._open(phase)
         if headline := _headline(metrics):  # what is told after a step, of its checkpoint, has none
             bar.set_postfix(headline, refresh=False)
@@ -257,7 +256,7 @@ class JsonlSink:
 
 def _is_before(row: Mapping[str, Any], position: Position) -> bool:
     """Whether a row is about what led to a position, and not about steps after it."""
-    if any(name.startswith(WARM_START) for name in row):
+    if is_warm_start(row):
         return row["step"] <= position.warm_start_step
     return position.step > 0 and row["step"] <= position.step  # a start is measured anew
 

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any
 from easyvideor1.schema.codec import to_plain
 from easyvideor1.train.config import TrainConfig
 from easyvideor1.train.interfaces import Position
+from easyvideor1.train.metrics import WARM_START, is_warm_start
 from easyvideor1.train.run_folder import RunFolder, flatten
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
-
-WARM_START = "warm_start"
-TRAINING = "training"
 
 
 class TensorBoardSink:
@@ -29,14 +27,13 @@ class TensorBoardSink:
     def __init__(self, folder: RunFolder, position: Position):
         self._folder = folder.path / "tensorboard"
         self._first_steps = {
-            WARM_START: position.warm_start_step + 1,
-            TRAINING: position.step + 1 if position.step else 0,  # a start is measured anew
+            "warm_start": position.warm_start_step + 1,
+            "training": position.step + 1 if position.step else 0,  # a start is measured anew
         }
         self._writers: dict[str, SummaryWriter] = {}
 
     def log(self, metrics: Mapping[str, float], *, step: int) -> None:
-        is_warm_start = any(name.startswith(f"{WARM_START}/") for name in metrics)
-        writer = self._writer(WARM_START if is_warm_start else TRAINING)
+        writer = self._writer("warm_start" if is_warm_start(metrics) else "training")
         for name, value in metrics.items():
             writer.add_scalar(name, value, step)
         writer.flush()
@@ -47,7 +44,7 @@ class TensorBoardSink:
             for row in rows
         ]
         if lines:
-            self._writer(TRAINING).add_text("samples", "\n\n".join(lines), step)
+            self._writer("training").add_text("samples", "\n\n".join(lines), step)
 
     def log_page(self, page: Path) -> None: ...
 
@@ -86,7 +83,7 @@ class WandbSink:
         )
         # Steps of our own: W&B's never go back, which those of a continued run do.
         self._run.define_metric("*", step_metric="step")
-        self._run.define_metric(f"{WARM_START}/*", step_metric=f"{WARM_START}/step")
+        self._run.define_metric(f"{WARM_START}*", step_metric=f"{WARM_START}step")
 
     @property
     def run_id(self) -> str:
@@ -94,8 +91,7 @@ class WandbSink:
         return self._run.id
 
     def log(self, metrics: Mapping[str, float], *, step: int) -> None:
-        is_warm_start = any(name.startswith(f"{WARM_START}/") for name in metrics)
-        counter = f"{WARM_START}/step" if is_warm_start else "step"
+        counter = f"{WARM_START}step" if is_warm_start(metrics) else "step"
         self._run.log({counter: step, **metrics})
 
     def log_rows(self, rows: Sequence[Mapping[str, Any]], *, step: int) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from easyvideor1.train.config import TrainConfig
 from easyvideor1.train.interfaces import Data, Position, Runtime, TrainExample
-from easyvideor1.train.metrics import Stopwatch, learner_rate
+from easyvideor1.train.metrics import WARM_START, Stopwatch, learner_rate
 from easyvideor1.train.offline import OfflineReader
 from easyvideor1.train.stopping import stopped
 
@@ -51,7 +51,7 @@ def warm_start(config: TrainConfig, runtime: Runtime, position: Position) -> Pos
 
 def log(runtime: Runtime, metrics: dict[str, float], step: int) -> None:
     """Metrics of a supervised update under names of their own."""
-    runtime.tracker.log({f"warm_start/{name}": v for name, v in metrics.items()}, step=step)
+    runtime.tracker.log({f"{WARM_START}{name}": v for name, v in metrics.items()}, step=step)
 
 
 def take_examples(

@@ -13,7 +13,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from easyvideor1.preprocess.families.checks import (
@@ -504,8 +503,7 @@ def _mark(number: int) -> str:
 
 def closing_text(sample: Sample, instruction: str) -> str:
     """What follows the problem: options one a line, then the instruction."""
-    lettered = [f"{ascii_uppercase[i]}. {option}" for i, option in enumerate(sample.options)]
-    return "".join(f"\n{line}" for line in [*lettered, instruction] if line)
+    return "".join(f"\n{line}" for line in [*sample.lettered_options, instruction] if line)
 
 
 def _channels_last(frames: "np.ndarray") -> "np.ndarray":

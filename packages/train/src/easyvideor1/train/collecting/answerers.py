@@ -4,14 +4,13 @@ Both are asked about the same frames, under the sampling law of `rollout`. Calle
 """
 
 import asyncio
-import base64
-import io
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from easyvideor1.evaluate.shown_frames import data_uri
 from easyvideor1.preprocess.families.base import closing_text
 from easyvideor1.rewards import RewardConfig, instruction
 from easyvideor1.schema.errors import UserError
@@ -140,21 +139,12 @@ def content_of(sample: Sample, clips: "list[Clip]", reward: RewardConfig) -> lis
         for frame, time_s in zip(clip.frames, clip.metadata.timestamps_s, strict=True):
             if clip.kind is MediaKind.video:
                 content.append(_text(f"<{time_s:.1f} seconds>"))
-            content.append({"type": "image_url", "image_url": {"url": _data_url(frame)}})
+            content.append({"type": "image_url", "image_url": {"url": data_uri(frame, "png")}})
     return content
 
 
 def _text(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
-
-
-def _data_url(frame: Any) -> str:
-    """[3, H, W] uint8 as PNG, which changes no pixel."""
-    from PIL import Image
-
-    buffer = io.BytesIO()
-    Image.fromarray(frame.transpose(1, 2, 0)).save(buffer, format="PNG")
-    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 @asynccontextmanager

@@ -21,16 +21,12 @@ from easyvideor1.train.collecting.journal import Journal, ScoredAnswer
 from easyvideor1.train.config import TrainConfig
 from easyvideor1.train.left_out import UnusableSampleError
 from easyvideor1.train.offline import stable_hash
+from easyvideor1.train.rollout import sampling_law
 from easyvideor1.train.scorer import score_completions
 
 if TYPE_CHECKING:
     from easyvideor1.preprocess.families import FamilyAdapter
     from easyvideor1.train.inputs import Prompter
-
-SAMPLING_LAW = (
-    *("temperature", "top_p", "top_k", "min_p", "presence_penalty", "repetition_penalty"),
-    "max_new_tokens",
-)
 
 
 def run(config: TrainConfig, samples: Sequence[Sample]) -> Path:
@@ -84,7 +80,7 @@ def protocol_of(config: TrainConfig) -> dict[str, Any]:
         "asked": asked if endpoint.base_url else {"model": config.model.path},
         "seed": config.seed,
         "answers": config.collect.answers,
-        "sampling": {name: getattr(config.rollout, name) for name in SAMPLING_LAW},
+        "sampling": to_plain(sampling_law(config.rollout)),
         "budget": to_plain(config.budget),
         "reward": to_plain(config.reward),
     }

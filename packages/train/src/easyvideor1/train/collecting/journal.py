@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from easyvideor1.schema import jsonl
+from easyvideor1.schema.codec import from_plain, to_plain
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.files import write_json
 from easyvideor1.schema.readers import write_samples
 from easyvideor1.schema.records import Sample, Trajectory
 from easyvideor1.train.config import CollectConfig
+from easyvideor1.train.run_folder import differences
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,9 +31,9 @@ class ScoredAnswer:
     """One answer and what it earned."""
 
     text: str
-    score: float | None
+    score: float | None = None
     """None where it could not be scored."""
-    num_tokens: int | None
+    num_tokens: int | None = None
     """None where the endpoint did not tell."""
     is_whole: bool
     """Whether it ended by itself and not at the limit."""
@@ -67,17 +69,7 @@ class Journal:
 
     def add(self, sample_id: str, answers: Sequence[ScoredAnswer]) -> None:
         """Keep the answers to a sample; on return they are on the disk."""
-        plain = [
-            {
-                "text": answer.text,
-                "score": answer.score,
-                "num_tokens": answer.num_tokens,
-                "is_whole": answer.is_whole,
-                "logprobs": None if answer.logprobs is None else list(answer.logprobs),
-            }
-            for answer in answers
-        ]
-        self._append({"id": sample_id, "answers": plain})
+        self._append({"id": sample_id, "answers": [to_plain(answer) for answer in answers]})
 
     def fail(self, sample_id: str, reason: str) -> None:
         """A sample has no answers, and why."""
@@ -107,7 +99,7 @@ class Journal:
             elif "failed" in row:
                 counts["failed"] += 1
             else:
-                answers = [ScoredAnswer(**answer) for answer in row["answers"]]
+                answers = [from_plain(ScoredAnswer, answer) for answer in row["answers"]]
                 kept = chosen(answers, config)
                 counts["answers"] += len(answers)
                 counts["truncated"] += sum(not answer.is_whole for answer in answers)
@@ -122,16 +114,9 @@ class Journal:
             return
         before = json.loads(stored.read_text(encoding="utf-8"))
         wanted = json.loads(json.dumps(protocol))
-        differing = sorted(
-            name for name in before.keys() | wanted.keys() if before.get(name) != wanted.get(name)
-        )
-        if differing:
-            shown = ", ".join(
-                f"{name} ({before.get(name)!r} there, {wanted.get(name)!r} now)"
-                for name in differing
-            )
+        if differing := differences(before, wanted):
             raise UserError(
-                f"{self.folder} holds answers that were collected otherwise; differing: {shown}. "
+                f"{self.folder} holds answers that were collected otherwise; {differing}. "
                 "Set another collect.folder or run_name, or the same values"
             )
 
@@ -155,10 +140,5 @@ def chosen(answers: Sequence[ScoredAnswer], config: CollectConfig) -> list[Score
 
 def _trajectories(kept: Sequence[ScoredAnswer], source: str) -> list[Trajectory]:
     return [
-        Trajectory(text=answer.text, source=source, logprobs=_as_tuple(answer.logprobs))
-        for answer in kept
+        Trajectory(text=answer.text, source=source, logprobs=answer.logprobs) for answer in kept
     ]
-
-
-def _as_tuple(logprobs: Sequence[float] | None) -> tuple[float, ...] | None:
-    return None if logprobs is None else tuple(logprobs)
