@@ -4,6 +4,8 @@ import asyncio
 import base64
 import io
 import json
+import shutil
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from easyvideor1.rewards import RewardConfig, instruction
 from easyvideor1.schema import jsonl
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.readers import read_samples
+from easyvideor1.schema.records import Media, MediaKind, Trajectory
 from easyvideor1.train.collecting import command
 from easyvideor1.train.collecting.answerers import (
     EndpointAnswerer,
@@ -60,11 +63,11 @@ def test_the_best_and_then_the_shortest_whole_answers_are_kept_once_each():
 def test_a_journal_keeps_all_and_another_bar_needs_no_new_answers(table, tmp_path):
     samples = [table.sample(index, offline=["mine"] if index == 0 else []) for index in range(4)]
     journal = Journal(tmp_path, {"model": "a"})
-    journal.add("s0", [answer("good"), answer("poor", 0.2)])
-    journal.add("s1", [answer("poor", 0.2)])
-    journal.fail("s2", "too long")
+    journal.add(samples[0], [answer("good"), answer("poor", 0.2)])
+    journal.add(samples[1], [answer("poor", 0.2)])
+    journal.fail(samples[2], "too long")
     again = Journal(tmp_path, {"model": "a"})
-    assert [again.is_done(f"s{index}") for index in range(4)] == [True, True, False, False]
+    assert [again.is_done(about) for about in samples] == [True, True, False, False]
 
     counts = again.conclude(samples, CollectConfig(), "teacher")
     assert counts == {
@@ -80,6 +83,52 @@ def test_a_journal_keeps_all_and_another_bar_needs_no_new_answers(table, tmp_pat
 
     with pytest.raises(UserError, match=r"differing: model \('a' there, 'b' now\)"):
         Journal(tmp_path, {"model": "b"})
+
+
+def test_a_sample_that_was_another_question_then_is_asked_anew(table, tmp_path):
+    picture = tmp_path / "picture.png"
+    picture.write_bytes(b"one")
+    shown = replace(
+        table.sample(0), problem="<image>?", media=(Media(kind=MediaKind.image, path=str(picture)),)
+    )
+    journal = Journal(tmp_path / "collected", {})
+    journal.add(shown, [answer("good")])
+    same = replace(shown, offline=(Trajectory(text="mine"),), pass_rate=0.5, source="x")
+    assert Journal(tmp_path / "collected", {}).is_done(same)
+    for changed in (
+        replace(shown, problem="<image>??"),
+        replace(shown, answer="B"),
+        replace(shown, options=("red", "blue")),
+        replace(shown, extra={"tests": ["1"]}),
+    ):
+        assert not journal.is_done(changed)
+    picture.write_bytes(b"two")
+    assert not journal.is_done(shown)
+    assert journal.conclude([shown], CollectConfig(), "teacher") == {"samples": 1, "not_asked": 1}
+    journal.add(shown, [answer("better")])
+    counts = Journal(tmp_path / "collected", {}).conclude([shown], CollectConfig(), "teacher")
+    assert counts["kept"] == 1
+    (written,) = read_samples(tmp_path / "collected/samples.jsonl", cache_dir=tmp_path / "cache")
+    assert [t.text for t in written.offline] == ["better"]
+
+
+def test_the_protocol_knows_a_checkpoint_by_its_weights(tiny_model_path, table, tmp_path):
+    config = table.config(tmp_path, steps=1)
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder in (here, there):
+        shutil.copytree(tiny_model_path, folder)
+
+    def asked(folder: Path) -> Any:
+        config.model.path = str(folder)
+        return command.protocol_of(config)["asked"]
+
+    before = asked(here)
+    assert before == asked(there)
+    weights = here / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(bytes(data))
+    assert asked(here) != before
 
 
 class Store:
@@ -157,11 +206,15 @@ def test_an_endpoint_is_shown_every_frame_with_its_time_and_no_pixel_changed(tin
     )
 
 
-def ask(base_url: str, family: Any, **settings: Any) -> list[Any]:
-    endpoint = EndpointConfig(base_url=base_url, model="teacher")
+def ask(base_url: str, family: Any, *, timeout_s: float = 600.0) -> list[Any]:
+    endpoint = EndpointConfig(
+        base_url=base_url, model="teacher", timeout_s=timeout_s, max_retries=0
+    )
 
     async def asked() -> list[Any]:
-        async with AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0) as client:
+        async with AsyncOpenAI(
+            base_url=base_url, api_key="none", max_retries=0, timeout=timeout_s
+        ) as client:
             rollout = RolloutConfig(max_new_tokens=16)
             answerer = EndpointAnswerer(client, endpoint, rollout, RewardConfig())
             prompt = prompt_about(family, sample("video"), CLIPS["video"])
@@ -186,6 +239,18 @@ def test_a_request_that_an_endpoint_refuses_fails_alone_and_none_without_an_endp
         ask(server.base_url, family)
     with scripted_server(lambda _: 401) as server, pytest.raises(UserError, match="does not answ"):
         ask(server.base_url, family)
+    for status in (403, 404):
+        unknown = pytest.raises(UserError, match=r"not let collect\.endpoint\.model=teacher be")
+        with scripted_server(lambda _, status=status: status) as server, unknown:
+            ask(server.base_url, family)
+    released = threading.Event()
+    late = pytest.raises(
+        NotAnsweredError, match=r"within collect\.endpoint\.timeout_s=0\.2, asked 1"
+    )
+    with scripted_server(lambda _: completion("A") if released.wait(60) else 500) as server:
+        with late:
+            ask(server.base_url, family, timeout_s=0.2)
+        released.set()
     with pytest.raises(UserError, match=rf"base_url={gone} does not answer"):
         ask(gone, family)
 

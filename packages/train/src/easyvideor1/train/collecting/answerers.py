@@ -95,7 +95,14 @@ class EndpointAnswerer:
         self, prompt: Prompt, clips: "list[Clip]", *, count: int, seed: int
     ) -> list[Completion]:
         """See `Answerer`."""
-        from openai import APIConnectionError, AuthenticationError, OpenAIError
+        from openai import (
+            APIConnectionError,
+            APITimeoutError,
+            AuthenticationError,
+            NotFoundError,
+            OpenAIError,
+            PermissionDeniedError,
+        )
 
         content = await asyncio.to_thread(content_of, prompt.sample, clips, self._reward)
         messages: Any = [{"role": "user", "content": content}]
@@ -109,6 +116,16 @@ class EndpointAnswerer:
                 top_p=self._rollout.top_p,
                 max_tokens=self._rollout.max_new_tokens,
             )
+        except APITimeoutError as error:  # it is an APIConnectionError too
+            raise NotAnsweredError(
+                f"no answer within collect.endpoint.timeout_s={self._endpoint.timeout_s:g}, "
+                f"asked {self._endpoint.max_retries + 1} times"
+            ) from error
+        except (NotFoundError, PermissionDeniedError) as error:
+            raise UserError(
+                f"{self._endpoint.base_url} does not let collect.endpoint.model="
+                f"{self._endpoint.model} be asked: {error}"
+            ) from error
         except (APIConnectionError, AuthenticationError) as error:
             raise UserError(
                 f"collect.endpoint.base_url={self._endpoint.base_url} does not answer: {error}; "

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
+from easyvideor1.evaluate.protocol import model_identity
 from easyvideor1.schema.codec import to_plain
 from easyvideor1.schema.conf import resolve_output
 from easyvideor1.schema.errors import UserError
@@ -45,7 +46,7 @@ def run(config: TrainConfig, samples: Sequence[Sample]) -> Path:
 
     folder = folder_of(config)
     journal = Journal(folder, protocol_of(config))
-    waiting = [sample for sample in samples if not journal.is_done(sample.id)]
+    waiting = [sample for sample in samples if not journal.is_done(sample)]
     print(f"{len(samples) - len(waiting)} of {len(samples)} samples are answered in {folder}")
     if waiting:
         family = family_of(config.model)
@@ -73,11 +74,14 @@ def source_of(config: TrainConfig) -> str:
 
 
 def protocol_of(config: TrainConfig) -> dict[str, Any]:
-    """Everything that answers and scores depend on."""
+    """What all answers and scores depend on; a sample's own part is in its row.
+
+    Of a checkpoint it has the weights, wherever they lie; what an endpoint serves it cannot know.
+    """
     endpoint = config.collect.endpoint
     asked = {"base_url": endpoint.base_url, "model": endpoint.model}
     return {
-        "asked": asked if endpoint.base_url else {"model": config.model.path},
+        "asked": asked if endpoint.base_url else {"model": model_identity(config.model.path)},
         "seed": config.seed,
         "answers": config.collect.answers,
         "sampling": to_plain(sampling_law(config.rollout)),
@@ -131,11 +135,11 @@ class Collector:
                 answers = await self._answers(sample)
             except (NotAnsweredError, UnusableSampleError) as error:
                 async with self._writing:
-                    await asyncio.to_thread(self._journal.fail, sample.id, str(error))
+                    await asyncio.to_thread(self._journal.fail, sample, str(error))
                 tqdm.write(f"sample {sample.id} has no answers: {error}")
             else:
                 async with self._writing:
-                    await asyncio.to_thread(self._journal.add, sample.id, answers)
+                    await asyncio.to_thread(self._journal.add, sample, answers)
             bar.update()
 
     async def _answers(self, sample: Sample) -> list[ScoredAnswer]:

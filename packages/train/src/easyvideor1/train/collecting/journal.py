@@ -9,6 +9,7 @@ The second is appended and synced while answers come; the last two are made of i
 another bar or number to keep needs no new answers. Called by `command`.
 """
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from easyvideor1.preprocess.errors import DecodeError
+from easyvideor1.preprocess.keys import content_fingerprint
 from easyvideor1.schema import jsonl
 from easyvideor1.schema.codec import from_plain, to_plain
 from easyvideor1.schema.errors import UserError
@@ -62,22 +65,31 @@ class Journal:
             row["id"]: row for row in (jsonl.read(self._answers) if self._answers.exists() else [])
         }
 
-    def is_done(self, sample_id: str) -> bool:
-        """Whether a sample has been answered; one that failed is asked again by the next start."""
-        row = self._rows.get(sample_id)
+    def is_done(self, sample: Sample) -> bool:
+        """Whether a sample has been answered as it is now.
+
+        One that failed, or that was another question then, is asked again by the next start.
+        """
+        row = self._row(sample)
         return row is not None and "failed" not in row
 
-    def add(self, sample_id: str, answers: Sequence[ScoredAnswer]) -> None:
+    def add(self, sample: Sample, answers: Sequence[ScoredAnswer]) -> None:
         """Keep the answers to a sample; on return they are on the disk."""
-        self._append({"id": sample_id, "answers": [to_plain(answer) for answer in answers]})
+        self._append(sample, answers=[to_plain(answer) for answer in answers])
 
-    def fail(self, sample_id: str, reason: str) -> None:
+    def fail(self, sample: Sample, reason: str) -> None:
         """A sample has no answers, and why."""
-        self._append({"id": sample_id, "failed": reason})
+        self._append(sample, failed=reason)
 
-    def _append(self, row: dict[str, Any]) -> None:
+    def _append(self, sample: Sample, **outcome: Any) -> None:
+        row = {"id": sample.id, "question": question_digest(sample), **outcome}
         jsonl.append(self._answers, [row])
-        self._rows[row["id"]] = row
+        self._rows[sample.id] = row
+
+    def _row(self, sample: Sample) -> dict[str, Any] | None:
+        """What became of a sample, unless it has changed since."""
+        row = self._rows.get(sample.id)
+        return row if row and row["question"] == question_digest(sample) else None
 
     def conclude(self, samples: Iterable[Sample], config: CollectConfig, source: str) -> Counter:
         """Write the samples with their trajectories, and count what became of all of them."""
@@ -93,7 +105,7 @@ class Journal:
     ) -> Iterator[Sample]:
         for sample in samples:
             counts["samples"] += 1
-            row = self._rows.get(sample.id)
+            row = self._row(sample)
             if row is None:
                 counts["not_asked"] += 1
             elif "failed" in row:
@@ -119,6 +131,26 @@ class Journal:
                 f"{self.folder} holds answers that were collected otherwise; {differing}. "
                 "Set another collect.folder or run_name, or the same values"
             )
+
+
+def question_digest(sample: Sample) -> str:
+    """16 hexadecimal digits over what its answers and their scores depend on, media included.
+
+    A medium counts by its content; one that cannot be read counts as such.
+    """
+    asked = to_plain(replace(sample, offline=(), source="", category="", pass_rate=None))
+    contents = [
+        _content(path) for medium in sample.media for path in (medium.frames or (medium.path,))
+    ]
+    text = json.dumps([asked, contents], sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _content(path: str) -> str | None:
+    try:
+        return content_fingerprint(path)
+    except DecodeError:
+        return None
 
 
 def chosen(answers: Sequence[ScoredAnswer], config: CollectConfig) -> list[ScoredAnswer]:
