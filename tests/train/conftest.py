@@ -155,6 +155,9 @@ class TablePolicy:
             row += self.lr * example.advantages[0] * gradient / len(examples)
         return {"learner/loss": 0.0}
 
+    def take_refused(self) -> dict[str, str]:
+        return {}
+
     def publish(self, sampler: Any) -> None:
         self.publish_table(self.logits)
 

@@ -97,12 +97,13 @@ def test_a_sample_that_was_put_right_is_taken_again(table, samples):
     assert data.metrics()["data/refused"] == 0.0
 
 
-def test_what_the_engine_refused_is_not_taken_again(table, samples):
+@pytest.mark.parametrize("reason", ["refused_by_engine", "refused_by_learner"])
+def test_what_an_engine_or_the_learner_refused_is_not_taken_again(table, samples, reason):
     data = open_data(table, samples)
     (prompt, *_) = data.take(12)
-    data.refuse([prompt])
+    data.refuse({prompt.sample.id: "its frames are damaged"}, Reason(reason))
     assert prompt.sample.id not in ids(data.take(22))
-    assert data.metrics()["data/refused/refused_by_engine"] == 1.0
+    assert data.metrics()[f"data/refused/{reason}"] == 1.0
 
 
 def test_too_large_a_share_of_refused_samples_ends_the_run(table):

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import Source
 from easyvideor1.train.algorithm_config import (
     AdvantageConfig,
@@ -144,6 +145,27 @@ def test_prompts_that_the_engine_refuses_are_left_out_and_counted(table, samples
     assert asked == {sample.id for sample in samples} - {"s1", "s2"}
     sizes = [len(examples) for _, examples in policy.updates]
     assert sum(sizes) == 4 * (6 * 4 - 2)
+
+
+def test_samples_that_the_learner_refuses_are_left_out_and_end_the_run_where_they_are_many(
+    table, tmp_path
+):
+    refused = {f"s{index}" for index in range(0, 100, 8)}  # 13 %
+
+    class Refusing(table.Policy):
+        def take_refused(self):
+            asked = {example.prompt.sample.id for example in self.updates[-1][1]}
+            return {name: "its frames are damaged" for name in asked & refused}
+
+    run = table.Run(table.config(tmp_path, steps=100), [table.sample(i) for i in range(100)])
+    policy = Refusing()
+    with pytest.raises(UserError, match=r"refused_by_learner .*\n.*its frames are damaged"):
+        train(run.config, replace(run.runtime, sampler=policy, learner=policy))
+    counts = run.tracker.of("data/refused/refused_by_learner")
+    updates = [examples for _, examples in policy.updates]
+    assert 50 <= 4 * len(updates) < 100 and max(counts) == len(updates) - 1
+    asked = {e.prompt.sample.id for examples in updates[:-1] for e in examples}
+    assert max(counts.values()) == len(asked & refused) > 0
 
 
 def test_a_step_whose_prompts_are_all_refused_is_skipped_and_counted(table, samples, tmp_path):

@@ -80,6 +80,9 @@ def test_an_unusable_sample_is_left_out_by_name_and_the_rest_trains(
         caplog.text
     )
     assert text in caplog.text
+    (told,) = learner.take_refused().items()
+    assert told[0] == "video" and text in told[1]
+    assert learner.take_refused() == {}
 
     # As if the sample had not been there: the mean is over what is left.
     expected, expected_metrics = gradients_of(make_learner(sharp_model_path), good)
@@ -108,7 +111,7 @@ def test_clips_are_loaded_once_per_prompt_and_only_where_something_is_left(famil
     assert screened.examples == examples
     assert screened.cut([2]) == [examples[:1], examples[1:]], "at the place where it was refused"
     assert screened.cut([0, 4]) == [[], examples, []]
-    assert screened.num_refused == 1
+    assert screened.num_refused == 1 and not screened.unusable, "its media are as they should be"
     assert store.loads == ["video", "image"]
     about = examples[0].prompt.sample
     assert screened.clips.load(about) is clips_for(family)["video"]

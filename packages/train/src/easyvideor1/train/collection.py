@@ -16,6 +16,7 @@ from easyvideor1.schema.records import Completion, Group, MediaKind, Score, Scor
 from easyvideor1.train.algorithm_config import AdvantageName, DynamicSamplingConfig
 from easyvideor1.train.config import TrainConfig
 from easyvideor1.train.interfaces import Experience, Prompt, Runtime
+from easyvideor1.train.left_out import Reason
 from easyvideor1.train.metrics import Stopwatch
 
 
@@ -142,7 +143,8 @@ class Rollouts:
         ]
 
     def _refuse(self, prompts: Sequence[Prompt]) -> None:
-        self._runtime.data.refuse(prompts)
+        details = {p.sample.id: "the log of the engine says why" for p in prompts}
+        self._runtime.data.refuse(details, Reason.refused_by_engine)
         self.num_refused += len(prompts)
 
     def _score(

@@ -5,7 +5,7 @@ becomes a prompt is handed in; what cannot become one is left out by name (`left
 loop takes prompts from here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from easyvideor1.schema.errors import UserError
@@ -74,15 +74,18 @@ class TrainingData:
                 raise UserError(self._left_out.nothing_left(len(self._samples)))
         return prompts
 
-    def refuse(self, prompts: Sequence[Prompt]) -> None:
-        """Never take these again: the engine refused them.
+    def refuse(self, details: Mapping[str, str], reason: Reason) -> None:
+        """Never take these again: the engine or the learner, which saw their frames, refused them.
+
+        Args:
+            details: what was wrong, by sample id.
+            reason: who refused them.
 
         Raises:
             UserError: when too many were refused.
         """
-        for prompt in prompts:
-            detail = "the log of the engine says why"
-            self._left_out.add(prompt.sample.id, Reason.refused_by_engine, detail)
+        for sample_id, detail in details.items():
+            self._left_out.add(sample_id, reason, detail)
         self._left_out.check(self.num_drawn)
 
     def metrics(self) -> dict[str, float]:
@@ -134,7 +137,8 @@ class TrainingData:
         if not self._usable(sample):
             self._num_passed_over += is_first
             return None
-        if self._left_out.reason(sample.id) is Reason.refused_by_engine:
+        known = self._left_out.reason(sample.id)
+        if known is not None and known.is_final:
             return None
         try:
             prompt = self._prompt_of(sample)

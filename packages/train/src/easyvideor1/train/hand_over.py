@@ -40,6 +40,10 @@ class HandOver:
         self._read("update")
         return learned
 
+    def take_refused(self) -> dict[str, str]:
+        """See `Learner`; asks for nothing on a GPU."""
+        return self._learner.take_refused()
+
     def _take_turn(self) -> None:
         if self._is_learners_turn:
             return

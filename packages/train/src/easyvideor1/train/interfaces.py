@@ -4,12 +4,13 @@ The loop sees only these. Ray actors satisfy them in a run; small in-memory obje
 Records cross process boundaries by pickle; no tensors, and nothing heavy is imported here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from easyvideor1.schema.records import Completion, Group, Sample, Score
+from easyvideor1.train.left_out import Reason
 from easyvideor1.train.stopping import Stop
 
 if TYPE_CHECKING:
@@ -117,8 +118,8 @@ class Data(Protocol):
         """The next `count` prompts."""
         ...
 
-    def refuse(self, prompts: Sequence[Prompt]) -> None:
-        """Never take these again: the engine, which saw their frames, refused them."""
+    def refuse(self, details: Mapping[str, str], reason: Reason) -> None:
+        """Never take these sample ids again: who saw their frames refused them, and why."""
         ...
 
     def metrics(self) -> dict[str, float]:
@@ -217,6 +218,10 @@ class Learner(Protocol):
 
         `kl_coefficient` multiplies the divergence where it is part of the loss.
         """
+        ...
+
+    def take_refused(self) -> dict[str, str]:
+        """By id, the samples whose media updates could not have since the last call, and why."""
         ...
 
     def publish(self, sampler: Sampler) -> None:

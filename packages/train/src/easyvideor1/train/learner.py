@@ -86,6 +86,7 @@ class RankLearner:
         self.family = family
         self.clip_store = clip_store
         self._screen = Screen(family, clip_store)
+        self._refused: dict[str, str] = {}
         self.device = device or default_device()
         has_reference = algorithm.kl.place is not KlPlace.none
         language_model = load_model(
@@ -216,6 +217,7 @@ class RankLearner:
         screened = self._screen(examples)
         tally = Tally(self.device)
         tally.add("refused_completions", torch.tensor(screened.num_refused))
+        self._refused |= screened.unusable
         steps = screened.cut(cuts)
         clock = Stopwatch()
         if cuts and objective == "policy":
@@ -229,6 +231,14 @@ class RankLearner:
         self._has_learned = True
         tally.add_max("peak_memory_gb", torch.tensor([peak_bytes(self.device) / 1e9]))
         return self._metrics(tally, grad_norms) | clock.phases()
+
+    def take_refused(self) -> dict[str, str]:
+        """By id, the samples whose media this rank's updates could not have, and why.
+
+        Those since the last call.
+        """
+        refused, self._refused = self._refused, {}
+        return refused
 
     def logprobs(self, examples: Sequence[TrainExample]) -> list[list[float]]:
         """Log-probs of each completion's tokens under the current weights.

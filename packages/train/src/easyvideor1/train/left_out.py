@@ -38,6 +38,13 @@ class Reason(StrEnum):
     """Its gold answer is hidden, so that no answer can be scored."""
     refused_by_engine = "refused_by_engine"
     """The engine could not load its frames or would not take its prompt."""
+    refused_by_learner = "refused_by_learner"
+    """The learner could not load its frames, or they do not fit its prompt."""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the sample is not tried again: only a rollout or an update would tell."""
+        return self in (Reason.refused_by_engine, Reason.refused_by_learner)
 
     @property
     def is_length(self) -> bool:

@@ -11,6 +11,7 @@ from easyvideor1.train.collection import collect
 from easyvideor1.train.config import TrainConfig
 from easyvideor1.train.examples import count_dropped, to_examples
 from easyvideor1.train.interfaces import Position, Runtime
+from easyvideor1.train.left_out import Reason
 from easyvideor1.train.metrics import Stopwatch, learner_rate, summarize
 from easyvideor1.train.stopping import StopRequestedError, stopped
 from easyvideor1.train.validation import validate
@@ -70,6 +71,7 @@ def take_step(config: TrainConfig, runtime: Runtime, position: Position) -> Posi
         coefficient = runtime.kl.loss_coefficient
         learned = learner.update(examples, kl_coefficient=coefficient) if examples else {}
         runtime.kl.after_update(learned, len(examples))
+        data.refuse(learner.take_refused(), Reason.refused_by_learner)
 
     with clock("publish"):  # the next rollout samples from the weights just learned
         learner.publish(sampler)

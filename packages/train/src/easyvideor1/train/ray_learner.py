@@ -110,6 +110,10 @@ class RankActor:
                 examples, objective, kl_coefficient=kl_coefficient, cuts=cuts
             )
 
+    def take_refused(self) -> dict[str, str]:
+        """See `RankLearner.take_refused`."""
+        return self._learner.take_refused()
+
     def cost_model(self) -> CostModel:
         """What an update costs."""
         return self._learner.cost_model
@@ -239,6 +243,13 @@ class RayLearner:
         counts = self._ranks.all("load_counts", timeout_s=self._timeout_s)
         balance = {"learner/makespan_over_mean": division.makespan_over_mean}
         return learned | balance | self._cache_metrics.since_last(counts)
+
+    def take_refused(self) -> dict[str, str]:
+        """By id, the samples whose media updates could not have since the last call, and why."""
+        refused: dict[str, str] = {}
+        for of_rank in self._ranks.all("take_refused", timeout_s=self._timeout_s):
+            refused |= of_rank
+        return refused
 
     def logprobs(self, examples: Sequence[TrainExample]) -> list[list[float]]:
         """Log-probs of each completion's tokens under the current weights."""

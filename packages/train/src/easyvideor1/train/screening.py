@@ -52,6 +52,8 @@ class Screened:
     clips: HeldClips
     """Of all of them."""
     num_refused: int
+    unusable: dict[str, str]
+    """What is wrong with the media of a sample, by id; other completions are refused alone."""
 
     def cut(self, cuts: Sequence[int]) -> list[list[TrainExample]]:
         """The examples in parts that begin at 0 and at `cuts`, indices of those that came."""
@@ -74,9 +76,20 @@ class Screen:
         """Loads the clips of every prompt; names in the log what is left out, and why."""
         clips = HeldClips()
         kept = []
+        unusable: dict[str, str] = {}
         for indices in by_prompt(examples):
             readable = [i for i in indices if self._is_readable(examples[i])]
-            if readable and self._hold_clips(examples[readable[0]], len(readable), clips):
+            if not readable:
+                continue
+            try:
+                self._hold_clips(examples[readable[0]], clips)
+            except UserError as error:
+                sample_id = examples[readable[0]].prompt.sample.id
+                unusable[sample_id] = str(error)
+                log.warning(
+                    "%d completions of sample %s are left out: %s", len(readable), sample_id, error
+                )
+            else:
                 kept += readable
         kept.sort()
         return Screened(
@@ -84,25 +97,16 @@ class Screen:
             indices=kept,
             clips=clips,
             num_refused=len(examples) - len(kept),
+            unusable=unusable,
         )
 
-    def _hold_clips(self, example: TrainExample, num_completions: int, clips: HeldClips) -> bool:
-        """Whether the prompt's clips could be loaded and fit it."""
+    def _hold_clips(self, example: TrainExample, clips: HeldClips) -> None:
+        """Load the prompt's clips; a `UserError` where they cannot be had or do not fit it."""
         prompt = example.prompt
-        try:
-            with at_samples((prompt.sample.id,)):
-                loaded = self._clip_store.load(prompt.sample)
-                self._family.check_inputs(prompt.token_ids, loaded, sample_id=prompt.sample.id)
-        except UserError as error:
-            log.warning(
-                "%d completions of sample %s are left out: %s",
-                num_completions,
-                prompt.sample.id,
-                error,
-            )
-            return False
+        with at_samples((prompt.sample.id,)):
+            loaded = self._clip_store.load(prompt.sample)
+            self._family.check_inputs(prompt.token_ids, loaded, sample_id=prompt.sample.id)
         clips.hold(prompt.sample, loaded)
-        return True
 
     def _is_readable(self, example: TrainExample) -> bool:
         if reason := self._why_refused(example):

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from easyvideor1.train.config import TrainConfig
 from easyvideor1.train.interfaces import Data, Position, Runtime, TrainExample
+from easyvideor1.train.left_out import Reason
 from easyvideor1.train.metrics import WARM_START, Stopwatch, learner_rate
 from easyvideor1.train.offline import OfflineReader
 from easyvideor1.train.stopping import stopped
@@ -31,6 +32,7 @@ def warm_start(config: TrainConfig, runtime: Runtime, position: Position) -> Pos
         with clock("update"):
             examples = take_examples(config, data, reader, step=done)
             learned = runtime.learner.update(examples, "sft")
+            data.refuse(runtime.learner.take_refused(), Reason.refused_by_learner)
         metrics = (
             learned
             | learner_rate(learned, clock.phases())
