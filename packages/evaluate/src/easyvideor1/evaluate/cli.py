@@ -1,6 +1,6 @@
 """`evr-evaluate`: benchmarks in, scores and a report out. See docs/evaluate.md."""
 
-from easyvideor1.evaluate.config import EvaluateConfig, register
+from easyvideor1.evaluate.config import EvaluateConfig, Job, register
 from easyvideor1.schema.cli import run_command
 
 register()
@@ -12,7 +12,14 @@ def main() -> None:
 
 
 def run(config: EvaluateConfig) -> float | None:
-    """Run one composed job; returns the mean accuracy over its benchmarks, for sweepers."""
+    """Run one composed job; returns the mean accuracy over its benchmarks, for sweepers.
+
+    Of `job=passrate` it is the mean pass rate.
+    """
+    if config.job is Job.passrate:
+        from easyvideor1.evaluate.pass_rate import measure
+
+        return measure(config)
     from easyvideor1.evaluate.run import evaluate
 
     summaries = evaluate(config)

@@ -217,6 +217,32 @@ class ReportConfig:
     """Of frames on the page; questions after that are shown without them."""
 
 
+@dataclass(kw_only=True, slots=True)
+class PassRateConfig:
+    """How often training samples are answered rightly, of `job=passrate`."""
+
+    generation: SamplingSettings = field(default_factory=SamplingSettings)
+    """By default as rollouts are sampled: temperature 1, nothing cut off."""
+    right_from: float = 0.5
+    """Accuracy from which an answer is right, for types with values between 0 and 1 (IoU, ...)."""
+    file: str | None = None
+    """Where the samples go with their rates, `.jsonl`, `.arrow` or `.parquet`; None:
+    `samples.jsonl` in the folder of the results."""
+
+    def __post_init__(self) -> None:
+        if self.generation.n != 1 or self.generation.seed is not None:
+            raise UserError(
+                "pass_rate.generation has n=1 and no seed; set k for the number of answers and the "
+                "top-level seed for other ones"
+            )
+        if not 0 < self.right_from <= 1:
+            raise UserError(f"pass_rate.right_from lies above 0 and up to 1, got {self.right_from}")
+        if self.file is not None and not self.file.endswith((".jsonl", ".arrow", ".parquet")):
+            raise UserError(
+                f"pass_rate.file ends with .jsonl, .arrow or .parquet, got {self.file!r}"
+            )
+
+
 class Job(StrEnum):
     run = "run"
     """Answer what is not answered yet, then score and report."""
@@ -226,6 +252,8 @@ class Job(StrEnum):
     """As `score`, and write report.html again."""
     check = "check"
     """List the media files that are missing."""
+    passrate = "passrate"
+    """Answer the training samples of `data` `k` times each and write them with their pass rate."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -243,6 +271,13 @@ class EvaluateConfig:
     """Ask again where loading or generation failed before."""
     output_dir: str = "outputs/evaluate"
     """Results go to <output_dir>/<benchmark>/<fingerprint>/."""
+    k: int = 8
+    """Of `job=passrate`: answers to each sample."""
+    data: DataConfig | None = None
+    """Of `job=passrate`: its `train` files are asked; a benchmark brings its own."""
+    budget: Budgets | None = None
+    """Of `job=passrate`: as the samples are trained with; a benchmark brings its own."""
+    pass_rate: PassRateConfig = field(default_factory=PassRateConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     benchmarks: dict[str, BenchmarkConfig] = field(default_factory=dict)
     cache: CacheConfig = field(default_factory=CacheConfig)
@@ -254,11 +289,32 @@ class EvaluateConfig:
     report: ReportConfig = field(default_factory=ReportConfig)
 
     def __post_init__(self) -> None:
-        if not self.benchmarks:
+        if self.job is Job.passrate:
+            self._check_pass_rate()
+        elif self.data is not None or self.budget is not None:
+            raise UserError(
+                f"data and budget at the top are of job=passrate, not of job={self.job.value}; a "
+                "benchmark's are benchmarks.<name>.data.… and budget@benchmarks.<name>.budget=…"
+            )
+        elif not self.benchmarks:
             raise UserError("no benchmark chosen; say benchmark=toybox or benchmark=[a,b]")
         if self.engine.dtype == "auto":
             self.engine.dtype = self.model.dtype
         self.engine.trust_remote_code |= self.model.trust_remote_code
+
+    def _check_pass_rate(self) -> None:
+        if self.data is None or not self.data.train:
+            raise UserError(
+                "job=passrate needs training files: say data=toybox, or data=files "
+                "data.train=[a.jsonl] data.media_root=/videos"
+            )
+        if self.budget is None:
+            raise UserError(
+                "job=passrate needs the budget that the samples are trained with: say "
+                "budget=video_128f, or budget=toy for data=toybox"
+            )
+        if self.k < 1:
+            raise UserError(f"k must be at least 1, got {self.k}")
 
 
 def register() -> None:

@@ -76,8 +76,8 @@ def evaluate(config: EvaluateConfig) -> list[dict[str, Any]]:
         return []
     if config.job is Job.run:
         for benchmark in opened:
-            _refuse_without_media(benchmark)
-    return _evaluate(config, opened)
+            refuse_without_media(benchmark)
+    return evaluate_opened(config, opened)
 
 
 def check(opened: Sequence[Opened]) -> None:
@@ -107,7 +107,12 @@ def open_benchmark(name: str, benchmark: BenchmarkConfig) -> Opened:
     return Opened(name=name, config=benchmark, samples=samples, missing=missing)
 
 
-def _refuse_without_media(benchmark: Opened) -> None:
+def refuse_without_media(benchmark: Opened) -> None:
+    """Refuse to begin where every question would fail.
+
+    Raises:
+        UserError: naming a file that is missing.
+    """
     if len(benchmark.missing) == len(benchmark.samples):
         example = next(iter(benchmark.missing.values()))
         raise UserError(
@@ -117,7 +122,8 @@ def _refuse_without_media(benchmark: Opened) -> None:
         )
 
 
-def _evaluate(config: EvaluateConfig, opened: Sequence[Opened]) -> list[dict[str, Any]]:
+def evaluate_opened(config: EvaluateConfig, opened: Sequence[Opened]) -> list[dict[str, Any]]:
+    """Answer, score and report benchmarks whose files are read; their summaries, in order."""
     from easyvideor1.evaluate import fast_start
     from easyvideor1.rewards import check_scoring
 
