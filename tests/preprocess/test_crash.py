@@ -126,7 +126,8 @@ def kill_again_and_again(data: Data, *, kills: int, longest_s: float, seed: int)
             if runs and number % 2:  # this one began while the killed one's workers still lived
                 assert not runs[-1].await_workers_gone(GONE_AFTER_S)
             runs.append(run)
-            assert kill_at(run, data, rng, longest_s=longest_s), run.process.stdout.read()
+            is_killed = kill_at(run, data, rng, longest_s=longest_s)
+            assert is_killed, (run.process.returncode, run.process.stdout.read())
             if not (number + 1) % 2:
                 assert not run.await_workers_gone(GONE_AFTER_S), "workers outlive their driver"
         sealed = len(open_cache(CacheConfig(dir=str(data.cache))).keys())
