@@ -10,7 +10,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from easyvideor1.train.algorithm_config import AlgorithmConfig, KlConfig, KlEstimator, KlPlace
-from easyvideor1.train.config import FrozenPart, LoraConfig, OptimizerConfig
+from easyvideor1.train.config import BatchLayout, FrozenPart, LoraConfig, OptimizerConfig
 from easyvideor1.train.interfaces import TrainExample
 from easyvideor1.train.learner import RankLearner
 from easyvideor1.train.network import free_port
@@ -104,6 +104,32 @@ def run_rank(rank: int, port: int, model_path: Path, folder: Path) -> None:
         **_save_and_continue(rank, model_path, folder),
     }
     torch.save(results, folder / f"rank{rank}.pt")
+    dist.destroy_process_group()
+
+
+SHARED_ON_RANKS = ("qwen3_5", "qwen3_vl")
+SHARED_SHARES = (("image and video", "text"), ("other text",))
+"""Kinds of prompts on rank 0 and on rank 1."""
+
+
+def shared_share(model_path: Path, names: tuple[str, ...]) -> list[TrainExample]:
+    """Groups with answers of unequal lengths."""
+    family = family_at(model_path)
+    return [e for name in names for e in group(family, name, (3, 66, 20), seed=len(name))]
+
+
+def run_shared_prefix(rank: int, port: int, model_paths: dict[str, Path], folder: Path) -> None:
+    """Writes each family's gradients, of prompts computed once, to `folder/shared<rank>.pt`."""
+    torch.set_num_threads(1)
+    join_process_group(rank=rank, world_size=2, host="127.0.0.1", port=port, timeout_s=120)
+    seen = {
+        name: gradients_of(
+            make_learner(path, layout=BatchLayout.shared_prefix, micro_batch_tokens=300),
+            shared_share(path, SHARED_SHARES[rank]),
+        )
+        for name, path in model_paths.items()
+    }
+    torch.save(seen, folder / f"shared{rank}.pt")
     dist.destroy_process_group()
 
 

@@ -94,7 +94,7 @@ def cut_after(monkeypatch: pytest.MonkeyPatch, size: int) -> list[int]:
 
     counts: list[int] = []
 
-    def pack(trees, max_tokens):
+    def cut(trees, *_):
         held: list[token_tree.TokenTree] = []
         for tree in trees:
             for leaf in tree.leaves():
@@ -104,7 +104,7 @@ def cut_after(monkeypatch: pytest.MonkeyPatch, size: int) -> list[int]:
                     yield tuple(held)
                     held = []
 
-    monkeypatch.setattr(micro_batches, "pack", pack)
+    monkeypatch.setattr(micro_batches, "cut", cut)
     return counts
 
 

@@ -1,8 +1,8 @@
 """Dividing the examples of an update over the ranks by what they cost to compute.
 
-The answers of a group share the features of their media, so a group on one rank pays for them once;
-on two ranks it pays twice. Groups therefore stay whole, unless splitting one shortens the update by
-more than what is computed again. Pure functions; called by `ray_learner`.
+The answers of a group share the features of their media, and mostly their prompt: a group on one
+rank pays for them once, on two ranks twice. Groups therefore stay whole, unless splitting one
+shortens the update by more than what is computed again. Pure functions; called by `ray_learner`.
 """
 
 from collections.abc import Sequence
@@ -32,6 +32,8 @@ class CostModel:
     """Of the language model."""
     flops_per_patch: float
     """Of the vision tower."""
+    shares_prompts: bool = False
+    """Whether the answers of a group have their prompt computed once."""
 
     @classmethod
     def of_sizes(
@@ -42,6 +44,7 @@ class CostModel:
         vision_weights: int,
         passed_vision_weights: int,
         trained_vision_weights: int,
+        shares_prompts: bool = False,
     ) -> "CostModel":
         """From the numbers of weights, and of those that are trained, of both parts.
 
@@ -52,6 +55,7 @@ class CostModel:
         return cls(
             flops_per_token=4.0 * language_weights + 2.0 * trained_language_weights,
             flops_per_patch=2.0 * vision,
+            shares_prompts=shares_prompts,
         )
 
 
@@ -62,10 +66,10 @@ class GroupCost:
     examples: tuple[int, ...]
     """Indices of its examples."""
     shared: float
-    """Paid once on every rank that holds any of them: the features of its media."""
+    """Paid once on every rank that holds any of them: the features of its media, and the prompt
+    where answers share it."""
     own: tuple[float, ...]
-    """Paid for each of them: its prompt, which runs through the language model once per answer, and
-    its completion."""
+    """Paid for each of them: its completion, and the prompt where each has its own."""
 
     @property
     def total(self) -> float:
@@ -156,15 +160,17 @@ def group_costs(examples: Sequence[TrainExample], cost_model: CostModel) -> list
     groups = []
     for indices in by_prompt(examples):
         prompt = examples[indices[0]].prompt
+        own = [len(examples[index].completion.token_ids) for index in indices]
+        shared = cost_model.flops_per_patch * prompt.num_patches
+        if cost_model.shares_prompts:
+            shared += cost_model.flops_per_token * prompt.num_tokens
+        else:
+            own = [prompt.num_tokens + length for length in own]
         groups.append(
             GroupCost(
                 examples=tuple(indices),
-                shared=cost_model.flops_per_patch * prompt.num_patches,
-                own=tuple(
-                    cost_model.flops_per_token
-                    * (prompt.num_tokens + len(examples[index].completion.token_ids))
-                    for index in indices
-                ),
+                shared=shared,
+                own=tuple(cost_model.flops_per_token * length for length in own),
             )
         )
     return groups

@@ -167,6 +167,22 @@ class OptimizerConfig:
             )
 
 
+class BatchLayout(StrEnum):
+    """How the answers of a micro-batch lie side by side. The update is the same."""
+
+    shared_prefix = "shared_prefix"
+    """The prompt once, then all its answers; several prompts one after another."""
+    packed = "packed"
+    """The prompt with each answer anew, one sequence after another without padding."""
+    padded = "padded"
+    """The same as rows that are padded to the longest, with any attention of transformers."""
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether branches are rows."""
+        return self is BatchLayout.padded
+
+
 @dataclass(kw_only=True, slots=True)
 class LearnerConfig:
     """The `learner` group: the optimizer, and how the update is computed."""
@@ -187,8 +203,11 @@ class LearnerConfig:
     updates_per_rollout: int = 1
     """Optimizer steps per rollout: its completions are cut into as many parts, then each part is
     divided over the ranks."""
+    layout: BatchLayout = BatchLayout.shared_prefix
     micro_batch_tokens: int = 16_384
-    """Padded tokens per forward and rank; one longer sequence runs alone."""
+    """Tokens per forward and rank, those that `layout` computes and, where prompts are shared, what
+    the vision tower costs beside; a prompt longer than half of it takes further answers up to half
+    of it, and one longer sequence runs alone."""
     logits_chunk_tokens: int = 1_024
     """Answer tokens whose logits are alive at once."""
     freeze: list[FrozenPart] = field(default_factory=list)
@@ -197,6 +216,7 @@ class LearnerConfig:
     activation_checkpointing: bool = False
     """Recompute each layer in the backward pass: less memory, about a third more time."""
     attention: Attention = Attention.sdpa
+    """Of the vision tower; of the language model with `layout=padded` alone."""
     allow_slow_kernels: bool = False
     """Train on a GPU although a part of the model would run on a slow fallback."""
     threads: int | None = None

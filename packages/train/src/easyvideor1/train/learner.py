@@ -23,8 +23,9 @@ from easyvideor1.train import adapters, checkpoint, export
 from easyvideor1.train.activation_memory import ActivationMeter, peak_bytes, reset_peak
 from easyvideor1.train.algorithm_config import AlgorithmConfig, KlPlace
 from easyvideor1.train.balance import CostModel
+from easyvideor1.train.batches import Batch
 from easyvideor1.train.collectives import max_over_ranks, sum_over_ranks
-from easyvideor1.train.config import LearnerConfig, OptimizerConfig, RolloutConfig
+from easyvideor1.train.config import BatchLayout, LearnerConfig, OptimizerConfig, RolloutConfig
 from easyvideor1.train.failures import at_samples
 from easyvideor1.train.freezing import frozen_prefixes, passed_in_vision
 from easyvideor1.train.interfaces import CheckpointBytes, Objective, TrainExample
@@ -42,7 +43,7 @@ from easyvideor1.train.screening import Screen
 from easyvideor1.train.sharding import computation_dtype, default_device, load_model, shard
 from easyvideor1.train.skipping import Losses, SkippedSteps
 from easyvideor1.train.tally import Tally, describe
-from easyvideor1.train.token_tree import Batch, ClipLoader
+from easyvideor1.train.token_tree import ClipLoader
 
 if TYPE_CHECKING:
     from easyvideor1.preprocess.families.base import FamilyAdapter
@@ -112,6 +113,8 @@ class RankLearner:
             self.reference = AdapterReference(self.model, algorithm.kl.estimator)
         elif has_reference:
             self.reference = self._load_reference(dtype, trust_remote_code=trust_remote_code)
+        costs = self.cost_model
+        self._patch_tokens = costs.flops_per_patch / costs.flops_per_token
         self._has_learned = False
         self._writer = checkpoint.RankWriter()
         self.begin(config.optimizer, total_updates=None)
@@ -159,6 +162,7 @@ class RankLearner:
             vision_weights=sum(p.numel() for p in vision),
             passed_vision_weights=sum(p.numel() for p in passed_in_vision(self.model.hf)),
             trained_vision_weights=sum(p.numel() for p in vision if p.requires_grad),
+            shares_prompts=self.config.layout is BatchLayout.shared_prefix,
         )
 
     def begin(self, optimizer: OptimizerConfig, total_updates: int | None) -> None:
@@ -527,7 +531,9 @@ class RankLearner:
             examples,
             clips,
             self.family,
+            layout=self.config.layout,
             max_tokens=self.config.micro_batch_tokens,
+            patch_tokens=self._patch_tokens,
             device=self.device,
         )
 

@@ -13,10 +13,11 @@ from torch import Tensor
 from easyvideor1.schema.records import Source
 from easyvideor1.train.aggregation import denominator_part, token_shares
 from easyvideor1.train.algorithm_config import Aggregation, AlgorithmConfig, OfflineTreatment
+from easyvideor1.train.batches import Batch
 from easyvideor1.train.interfaces import Objective, TrainExample
 from easyvideor1.train.offline_objectives import imitation_share
 from easyvideor1.train.tally import Tally
-from easyvideor1.train.token_tree import Batch, loss_weights
+from easyvideor1.train.token_tree import loss_weights
 
 # Legend: T tokens of a micro-batch, or of all of a rank's examples.
 

@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from easyvideor1.train.batches import Batch, packed_batch, padded_batch
 from easyvideor1.train.collectives import max_over_ranks
+from easyvideor1.train.config import BatchLayout
 from easyvideor1.train.failures import at_samples
 from easyvideor1.train.interfaces import TrainExample
+from easyvideor1.train.packing import pack_padded, pack_trees
 from easyvideor1.train.token_tree import (
-    Batch,
     ClipLoader,
+    Forest,
+    TokenTree,
     build_trees,
     idle_forest,
-    pack,
-    to_batch,
 )
 
 if TYPE_CHECKING:
@@ -31,7 +33,9 @@ def micro_batches(
     clips: ClipLoader,
     family: "FamilyAdapter",
     *,
+    layout: BatchLayout,
     max_tokens: int,
+    patch_tokens: float,
     device: torch.device,
 ) -> Iterator[Batch]:
     """Micro-batches on `device`; a rank without work left gets idle ones until all are done.
@@ -40,17 +44,33 @@ def micro_batches(
         examples: this rank's share.
         clips: of their samples.
         family: builds the model's inputs.
+        layout: of a micro-batch.
         max_tokens: of a micro-batch, padding included.
+        patch_tokens: what a patch of the media costs, in tokens.
         device: of this rank.
     """
     pad = family.eos_token_ids[0]
-    forests = pack(build_trees(examples, family, clips), max_tokens)
+    trees = build_trees(examples, family, clips)
+    forests = cut(trees, layout, max_tokens, patch_tokens)
     while True:
         forest = next(forests, None)
         busy = max_over_ranks(torch.tensor(float(forest is not None)), device)
         if not busy.item():
             return
-        yield to_batch(forest or idle_forest(pad), pad).to(device)
+        forest = forest or idle_forest(pad)
+        batch = padded_batch(forest, pad) if layout.is_padded else packed_batch(forest)
+        yield batch.to(device)
+
+
+def cut(
+    trees: Iterator[TokenTree], layout: BatchLayout, max_tokens: int, patch_tokens: float
+) -> Iterator[Forest]:
+    """The trees in micro-batches, as far apart as the layout computes them."""
+    if layout.is_padded:
+        return pack_padded(trees, max_tokens)
+    if layout is BatchLayout.packed:
+        return pack_trees((one for tree in trees for one in tree.apart()), max_tokens)
+    return pack_trees(trees, max_tokens, patch_tokens=patch_tokens)
 
 
 @torch.no_grad()

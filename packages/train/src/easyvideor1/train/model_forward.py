@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 
 from easyvideor1.schema.records import MediaKind
 from easyvideor1.train import kl
-from easyvideor1.train.token_tree import Batch
+from easyvideor1.train.batches import Batch
 
 # Legend: N target tokens, H hidden size, V vocabulary.
 
@@ -103,11 +103,13 @@ class PolicyModel(nn.Module):
 
     def _read(self, batch: Batch, encoded: dict[str, Any]) -> Tensor:
         """[B, L, H] last hidden states of the language model."""
+        shape = {} if batch.tree is None else {"tree": batch.tree}
         return self.hf.model(
             input_ids=batch.input_ids,
             position_ids=batch.position_ids,
             mm_encoder_outputs=encoded,
             use_cache=False,
+            **shape,
         ).last_hidden_state
 
     def _look(self, pixel_values: Tensor, grids: Tensor) -> tuple[Any, list[Tensor]]:
@@ -147,7 +149,7 @@ class PolicyModel(nn.Module):
     def _encode_media(self, batch: Batch) -> dict[str, Any]:
         """Features per kind, as the model takes them.
 
-        Each distinct medium is encoded once and handed to all branches that show it.
+        Each distinct medium is encoded once and handed to all rows that show it.
         """
         device = batch.input_ids.device
         pixel_values = torch.cat([slot.pixel_values for slot in batch.media])
@@ -157,9 +159,7 @@ class PolicyModel(nn.Module):
         pieces = [level.split(sizes) for level in levels]
         encoded = {}
         for kind in MediaKind:
-            order = [
-                i for media in batch.branch_media for i in media if batch.media[i].kind is kind
-            ]
+            order = [i for media in batch.row_media for i in media if batch.media[i].kind is kind]
             if order:
                 pooled, *deepstack = [tuple(level[i] for i in order) for level in pieces]
                 encoded[kind.value] = type(output)(pooler_output=pooled)

@@ -21,11 +21,13 @@ from torch.distributed.fsdp import (
 from transformers import AutoModelForImageTextToText, PreTrainedModel
 
 from easyvideor1.schema.errors import UserError
+from easyvideor1.train import tree_attention
 from easyvideor1.train.adapters import add_adapters
 from easyvideor1.train.config import LearnerConfig
 from easyvideor1.train.freezing import freeze
 from easyvideor1.train.model_forward import PolicyModel
 from easyvideor1.train.patch_projection import replace_patch_convolutions
+from easyvideor1.train.tree_delta_rule import fork_states
 
 BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 
@@ -80,11 +82,13 @@ def load_model(
     model = AutoModelForImageTextToText.from_pretrained(
         model_path,
         dtype=torch.float32,
-        attn_implementation=config.attention.value,
+        attn_implementation=_attention(config),
         trust_remote_code=trust_remote_code,
     )
     _refuse_dropout(model, model_path)
     replace_patch_convolutions(model.model.visual)
+    if not config.layout.is_padded:
+        fork_states(model.model.language_model)
     freeze(model, config.freeze)
     if config.lora.is_on:
         add_adapters(model, config.lora, with_reference=reference_adapters)
@@ -92,6 +96,17 @@ def load_model(
         for parent, name in _blocks(model):
             parent.register_module(name, checkpoint_wrapper(parent.get_submodule(name)))
     return model
+
+
+def _attention(config: LearnerConfig) -> str | dict[str, str]:
+    """By part of the model where they differ, as transformers takes it."""
+    if config.layout.is_padded:
+        return config.attention.value
+    tree_attention.register()
+    return {
+        "text_config": tree_attention.TREE_ATTENTION,
+        "vision_config": config.attention.value,
+    }
 
 
 def shard(

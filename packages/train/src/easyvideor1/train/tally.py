@@ -8,8 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from easyvideor1.train.batches import Batch
 from easyvideor1.train.objectives import weighted_sum
-from easyvideor1.train.token_tree import Batch
 
 
 class Tally:

@@ -1,12 +1,11 @@
-"""The learner's batch: a forest of token trees.
+"""What the learner computes on: a forest of token trees.
 
 A tree is a prompt with the answers that continue it; separate sequences are trees with one branch.
-`build_trees` makes them from examples, one group at a time; `pack` cuts them into micro-batches by
-a token budget; `to_batch` lays a micro-batch out as one padded sequence per branch, which is the
-executor of today: computing a shared prompt once works on the same trees. No model in here.
+`build_trees` makes them from examples, one group at a time; `packing` cuts them into micro-batches
+and `batches` lays these out as tensors. No model in here.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -30,7 +29,7 @@ class ClipLoader(Protocol):
         ...
 
 
-# Legend: L tokens of a segment or a padded sequence, B branches, N tokens the loss may read.
+# Legend: L tokens of a segment.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -101,6 +100,15 @@ class TokenTree:
     def branch_tokens(self, leaf: int) -> int:
         """Length of the sequence that ends in `leaf`."""
         return sum(len(segment.token_ids) for segment in self.branch(leaf))
+
+    def own_tokens(self, leaf: int) -> int:
+        """Tokens of the branch that ends in `leaf`, without the root."""
+        return self.branch_tokens(leaf) - len(self.segments[0].token_ids)
+
+    def apart(self) -> Iterator["TokenTree"]:
+        """Each branch as a tree of its own."""
+        for leaf in self.leaves():
+            yield self.keep([leaf])
 
     def keep(self, leaves: Sequence[int]) -> "TokenTree":
         """The same tree with only these branches."""
@@ -249,31 +257,6 @@ def loss_weights(completion: Completion, token_weights: Sequence[float] | None) 
     return weights * torch.tensor(token_weights, dtype=torch.float32)
 
 
-def pack(trees: Iterable[TokenTree], max_tokens: int) -> Iterator[Forest]:
-    """Micro-batches of at most `max_tokens` tokens, padding included; a longer branch goes alone.
-
-    Branches of a tree stay together as far as they fit, shortest first, so that its media are
-    computed once and little is padded. Lazy: holds one micro-batch.
-    """
-    kept: list[tuple[TokenTree, list[int]]] = []
-    longest, count = 0, 0
-    for tree in trees:
-        kept.append((tree, []))
-        for leaf in sorted(tree.leaves(), key=tree.branch_tokens):
-            length = tree.branch_tokens(leaf)
-            if count and max(longest, length) * (count + 1) > max_tokens:
-                yield _forest(kept)
-                kept, longest, count = [(tree, [])], 0, 0
-            kept[-1][1].append(leaf)
-            longest, count = max(longest, length), count + 1
-    if count:
-        yield _forest(kept)
-
-
-def _forest(kept: list[tuple[TokenTree, list[int]]]) -> Forest:
-    return tuple(tree.keep(leaves) for tree, leaves in kept if leaves)
-
-
 def idle_forest(token_id: int) -> Forest:
     """A forest without weight, for a rank that has no work left while others do."""
     segment = TreeSegment(
@@ -287,138 +270,3 @@ def idle_forest(token_id: int) -> Forest:
         weights=torch.zeros(1),
     )
     return (TokenTree(segments=(segment, answer)),)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Batch:
-    """A micro-batch as tensors: one right-padded sequence per branch.
-
-    The N `target` tokens are those of trainable segments, branch after branch.
-    """
-
-    input_ids: Tensor
-    """[B, L]"""
-    position_ids: Tensor
-    """[3, B, L]"""
-    media: tuple[MediaSlot, ...]
-    """Each distinct medium once."""
-    branch_media: tuple[tuple[int, ...], ...]
-    """Per branch, the media of its placeholders in order, as indices into `media`."""
-    target_rows: Tensor
-    """[N] branch of each target."""
-    target_columns: Tensor
-    """[N] column of the hidden state that predicts it: the one before it."""
-    target_ids: Tensor
-    """[N]"""
-    weights: Tensor
-    """[N]"""
-    advantages: Tensor
-    """[N]"""
-    sampler_logprobs: Tensor
-    """[N] NaN where nobody knows them."""
-    old_logprobs: Tensor
-    """[N] NaN where the current weights are those that sampled."""
-    is_offline: Tensor
-    """[N] True for tokens that another policy chose."""
-    examples: Tensor
-    """[N] index of the example of each target; -1 in an idle forest."""
-    num_tokens: int
-    """Tokens without padding."""
-    sample_ids: tuple[str, ...]
-    """Samples whose prompts are in it."""
-
-    def to(self, device: torch.device) -> "Batch":
-        """The same batch with all tensors on `device`."""
-        moved = {
-            name: getattr(self, name).to(device, non_blocking=True)
-            for name in self.__dataclass_fields__
-            if isinstance(getattr(self, name), Tensor)
-        }
-        media = tuple(
-            replace(slot, pixel_values=slot.pixel_values.to(device, non_blocking=True))
-            for slot in self.media
-        )
-        return replace(self, media=media, **moved)
-
-
-def to_batch(forest: Forest, pad_token_id: int) -> Batch:
-    """Lays out every branch as a sequence of its own, padded on the right.
-
-    No attention mask is needed: attention is causal, so no real token ever sees the padding behind
-    it, and targets are gathered by index.
-
-    Args:
-        forest: the micro-batch.
-        pad_token_id: any id that is no media placeholder.
-    """
-    branches = [tree.branch(leaf) for tree in forest for leaf in tree.leaves()]
-    lengths = [sum(len(segment.token_ids) for segment in branch) for branch in branches]
-    input_ids = torch.full((len(branches), max(lengths)), pad_token_id)
-    position_ids = torch.zeros(3, len(branches), max(lengths), dtype=torch.long)
-    slots: dict[tuple[MediaKind, str], int] = {}
-    media: list[MediaSlot] = []
-    branch_media = []
-    targets = []
-    for row, (branch, length) in enumerate(zip(branches, lengths, strict=True)):
-        input_ids[row, :length] = torch.cat([segment.token_ids for segment in branch])
-        position_ids[:, row, :length] = torch.cat([s.position_ids for s in branch], dim=1)
-        used = []
-        for slot in (slot for segment in branch for slot in segment.media):
-            index = slots.setdefault((slot.kind, slot.key), len(media))
-            if index == len(media):
-                media.append(slot)
-            used.append(index)
-        branch_media.append(tuple(used))
-        targets += _targets(branch, row)
-    names = (
-        "rows",
-        "columns",
-        "ids",
-        "weights",
-        "advantages",
-        "logprobs",
-        "old_logprobs",
-        "offline",
-        "examples",
-    )
-    columns = {
-        name: torch.cat(parts)
-        for name, parts in zip(names, zip(*targets, strict=True), strict=True)
-    }
-    return Batch(
-        input_ids=input_ids,
-        position_ids=position_ids,
-        media=tuple(media),
-        branch_media=tuple(branch_media),
-        target_rows=columns["rows"],
-        target_columns=columns["columns"],
-        target_ids=columns["ids"],
-        weights=columns["weights"],
-        advantages=columns["advantages"],
-        sampler_logprobs=columns["logprobs"],
-        old_logprobs=columns["old_logprobs"],
-        is_offline=columns["offline"],
-        examples=columns["examples"],
-        num_tokens=sum(lengths),
-        sample_ids=tuple(tree.sample_id for tree in forest if tree.sample_id),
-    )
-
-
-def _targets(branch: list[TreeSegment], row: int) -> Iterator[tuple[Tensor, ...]]:
-    start = 0
-    for segment in branch:
-        count = len(segment.token_ids)
-        if segment.trainable:
-            unknown = torch.full((count,), torch.nan)
-            yield (
-                torch.full((count,), row),
-                torch.arange(start, start + count) - 1,
-                segment.token_ids,
-                torch.zeros(count) if segment.weights is None else segment.weights,
-                torch.zeros(count) if segment.advantages is None else segment.advantages,
-                unknown if segment.sampler_logprobs is None else segment.sampler_logprobs,
-                unknown if segment.old_logprobs is None else segment.old_logprobs,
-                torch.full((count,), segment.source is Source.offline),
-                torch.full((count,), -1 if segment.example is None else segment.example),
-            )
-        start += count
