@@ -1,7 +1,7 @@
 """What a step collects: dynamic sampling, greedy answers and completions without the order."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +20,7 @@ from easyvideor1.train.algorithm_config import (
 from easyvideor1.train.collection import collect, has_spread, num_to_draw
 from easyvideor1.train.config import MixingConfig, MixingMode
 from easyvideor1.train.interfaces import Experience, Prompt
+from easyvideor1.train.left_out import Reason
 from easyvideor1.train.loop import train
 from easyvideor1.train.metrics import Stopwatch, summarize
 from easyvideor1.train.mixing import MixedSampler, OfflineGate
@@ -60,8 +61,9 @@ class Scripted:
         self.num_taken += count
         return list(itertools.islice(self._stream, count))
 
-    def refuse(self, prompts: Sequence[Prompt]) -> None:
-        self.refused += [prompt.sample.id for prompt in prompts]
+    def refuse(self, details: Mapping[str, str], reason: Reason) -> None:
+        assert reason is Reason.refused_by_engine
+        self.refused += details
 
     # Sampler
 
