@@ -31,12 +31,12 @@ from easyvideor1.train.cli import cache_clips, read_data, with_model
 from easyvideor1.train.collectives import sum_over_ranks
 from easyvideor1.train.config import TrainConfig, register
 from easyvideor1.train.examples import to_examples
+from easyvideor1.train.head import TokenScores
 from easyvideor1.train.inputs import Inputs, open_store
 from easyvideor1.train.interfaces import Experience, Prompt, TrainExample
 from easyvideor1.train.learner import RankLearner
 from easyvideor1.train.loss_scale import parts_of, scale_of
 from easyvideor1.train.micro_batches import micro_batches
-from easyvideor1.train.model_forward import TokenScores
 from easyvideor1.train.objectives import weighted_sum
 from easyvideor1.train.policy_loss import policy_loss
 from easyvideor1.train.tally import Tally
@@ -125,7 +125,9 @@ class Recipe:
                 examples,
                 self.store,
                 self.family,
+                layout=self.config.learner.layout,
                 max_tokens=self.config.learner.micro_batch_tokens,
+                patch_tokens=0.0,
                 device=device,
             )
         )

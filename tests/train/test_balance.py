@@ -66,6 +66,13 @@ def test_a_group_pays_its_patches_once_and_its_prompt_per_answer(table):
     assert (cost.shared, cost.own, cost.total) == (20.0, (45.0, 51.0), 116.0)
 
 
+def test_answers_that_share_their_prompt_pay_it_once(table):
+    examples = group_of(table, 0, [5, 7], prompt_tokens=10, patches=40)
+    costs = CostModel(flops_per_token=3.0, flops_per_patch=0.5, shares_prompts=True)
+    (cost,) = group_costs(examples, costs)
+    assert (cost.shared, cost.own, cost.total) == (50.0, (15.0, 21.0), 86.0)
+
+
 def test_the_costliest_group_goes_first_and_to_the_least_loaded_rank(table):
     examples = [e for i, length in enumerate([5, 4, 3, 3, 3]) for e in group_of(table, i, [length])]
     division = divide(examples, 2, UNIT)
@@ -144,7 +151,9 @@ def test_fewer_examples_than_ranks_leave_ranks_without_work(table):
 def test_what_holds_for_every_division(table, seed):
     draw = random.Random(seed)
     cost_model = CostModel(
-        flops_per_token=draw.choice([1.0, 6.0]), flops_per_patch=draw.choice([0.0, 1.0, 30.0])
+        flops_per_token=draw.choice([1.0, 6.0]),
+        flops_per_patch=draw.choice([0.0, 1.0, 30.0]),
+        shares_prompts=draw.choice([False, True]),
     )
     examples = [
         example

@@ -10,25 +10,30 @@ import torch
 from torch import nn
 
 from easyvideor1.schema.errors import UserError
-from easyvideor1.train.config import Attention
+from easyvideor1.train.config import Attention, BatchLayout
 from easyvideor1.train.kernels import kernels_of, refuse_slow, told
 from tests.train.policy_cases import make_learner
 
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
 
-FAST = "language attention sdpa, vision attention sdpa, patch embedding matrix product"
+REST = "vision attention sdpa, patch embedding matrix product"
+FAST = {
+    BatchLayout.shared_prefix: f"language attention flash over token trees, {REST}",
+    BatchLayout.padded: f"language attention sdpa, {REST}",
+}
 
 
+@pytest.mark.parametrize("layout", FAST)
 @pytest.mark.parametrize("family", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
-def test_fast_kernels_are_told_and_pass_on_a_gpu(sharp_models, capfd, family):
-    learner = make_learner(sharp_models(family))
-    assert told(learner.kernels) == f"kernels: {FAST}"
-    assert f"kernels: {FAST}" in capfd.readouterr().out.splitlines()
+def test_fast_kernels_are_told_and_pass_on_a_gpu(sharp_models, capfd, family, layout):
+    learner = make_learner(sharp_models(family), layout=layout)
+    assert told(learner.kernels) == f"kernels: {FAST[layout]}"
+    assert f"kernels: {FAST[layout]}" in capfd.readouterr().out.splitlines()
     refuse_slow(learner.kernels, GPU, allowed=False)
 
 
 def test_eager_attention_is_refused_on_a_gpu_with_the_way_out(sharp_model_path):
-    learner = make_learner(sharp_model_path, attention=Attention.eager)
+    learner = make_learner(sharp_model_path, attention=Attention.eager, layout=BatchLayout.padded)
     assert told(learner.kernels).startswith(
         "kernels: language attention eager (slow), vision attention eager (slow), "
     )

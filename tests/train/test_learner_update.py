@@ -14,8 +14,7 @@ from easyvideor1.preprocess.families.base import FamilyAdapter
 from easyvideor1.schema.errors import UserError
 from easyvideor1.schema.records import Source
 from easyvideor1.train.algorithm_config import Aggregation, AlgorithmConfig
-from easyvideor1.train.balance import CostModel
-from easyvideor1.train.config import FrozenPart, LoraConfig, OptimizerConfig, Schedule
+from easyvideor1.train.config import BatchLayout, FrozenPart, LoraConfig, OptimizerConfig, Schedule
 from easyvideor1.train.interfaces import TrainExample
 from easyvideor1.train.learner import RankLearner
 from easyvideor1.train.optimizer import learning_rate
@@ -309,17 +308,19 @@ def test_the_cost_model_counts_the_weights_of_both_parts(sharp_model_path):
     vision = sum(count for name, count in weights.items() if ".visual." in name)
     language = sum(count for name, count in weights.items() if ".language_model.layers." in name)
     language += weights["model.language_model.norm.weight"]
-    trained = make_learner(sharp_model_path).cost_model
-    assert trained == CostModel(flops_per_token=6.0 * language, flops_per_patch=6.0 * vision)
+
+    def costs(**fields: object) -> tuple[float, float]:
+        model = make_learner(sharp_model_path, **fields).cost_model
+        assert model.shares_prompts is (fields.get("layout") is not BatchLayout.packed)
+        return model.flops_per_token, model.flops_per_patch
+
+    assert costs() == costs(layout=BatchLayout.packed) == (6.0 * language, 6.0 * vision)
     tower = [FrozenPart.vision, FrozenPart.merger]
-    frozen = make_learner(sharp_model_path, freeze=tower).cost_model
-    assert frozen == CostModel(flops_per_token=6.0 * language, flops_per_patch=2.0 * vision)
+    assert costs(freeze=tower) == (6.0 * language, 2.0 * vision)
     mergers = sum(v for n, v in weights.items() if part_of(n) == "merger")
-    alone = make_learner(
-        sharp_model_path, freeze=[FrozenPart.vision, FrozenPart.language]
-    ).cost_model
-    assert alone == CostModel(
-        flops_per_token=4.0 * language, flops_per_patch=2.0 * vision + 4.0 * mergers
+    assert costs(freeze=[FrozenPart.vision, FrozenPart.language]) == (
+        4.0 * language,
+        2.0 * vision + 4.0 * mergers,
     )
     adapted = make_learner(sharp_model_path, lora=LoraConfig(rank=1)).cost_model
     assert 4 * language < adapted.flops_per_token < 4.2 * language

@@ -149,9 +149,9 @@ def test_features_of_a_shared_medium_get_the_gradient_of_all_its_answers(sharp_m
 def test_a_chunked_head_changes_neither_log_probs_nor_gradients(sharp_model_path, learner):
     examples = all_groups(family_at(sharp_model_path))
     whole, whole_metrics = gradients_of(learner, examples)
-    learner.model.logits_chunk_tokens = 7
+    learner.model.logits_mb = 1  # some 40 of 96 answer tokens
     chunked, chunked_metrics = gradients_of(learner, examples)
-    learner.model.logits_chunk_tokens = learner.config.logits_chunk_tokens
+    learner.model.logits_mb = learner.config.logits_mb
     assert largest_difference(chunked, whole) < 1e-5
     assert chunked_metrics["learner/entropy"] == pytest.approx(whole_metrics["learner/entropy"])
 

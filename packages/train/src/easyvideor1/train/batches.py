@@ -55,7 +55,9 @@ class Batch:
     examples: Tensor
     """[N] index of the example of each target; -1 in an idle forest."""
     num_tokens: int
-    """Tokens that are computed, without padding."""
+    """Tokens of all branches, each with its prompt; whatever the form."""
+    num_computed: int
+    """Tokens that run through the model, padding left out."""
     sample_ids: tuple[str, ...]
     """Samples whose prompts are in it."""
 
@@ -98,7 +100,7 @@ def padded_batch(forest: Forest, pad_token_id: int) -> Batch:
         position_ids,
         rows=branches,
         targets=targets,
-        num_tokens=sum(lengths),
+        num_computed=sum(lengths),
         tree=None,
     )
 
@@ -143,7 +145,7 @@ def packed_batch(forest: Forest) -> Batch:
         torch.cat([segment.position_ids for segment in segments], dim=1)[:, None],
         rows=[segments],
         targets=targets,
-        num_tokens=sum(shape.segments),
+        num_computed=sum(shape.segments),
         tree=shape,
     )
 
@@ -179,7 +181,7 @@ def _batch(
     *,
     rows: Sequence[Sequence[TreeSegment]],
     targets: Sequence[tuple[Tensor, ...]],
-    num_tokens: int,
+    num_computed: int,
     tree: TreeShape | None,
 ) -> Batch:
     """Puts the parts together; each distinct medium of the rows' segments once."""
@@ -201,8 +203,9 @@ def _batch(
         tree=tree,
         media=tuple(media),
         row_media=tuple(row_media),
-        num_tokens=num_tokens,
-        sample_ids=tuple(tree.sample_id for tree in forest if tree.sample_id),
+        num_tokens=sum(one.branch_tokens(leaf) for one in forest for leaf in one.leaves()),
+        num_computed=num_computed,
+        sample_ids=tuple(one.sample_id for one in forest if one.sample_id),
         **{name: torch.cat(parts) for name, parts in fields},
     )
 

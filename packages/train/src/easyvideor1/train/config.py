@@ -208,8 +208,9 @@ class LearnerConfig:
     """Tokens per forward and rank, those that `layout` computes and, where prompts are shared, what
     the vision tower costs beside; a prompt longer than half of it takes further answers up to half
     of it, and one longer sequence runs alone."""
-    logits_chunk_tokens: int = 1_024
-    """Answer tokens whose logits are alive at once."""
+    logits_mb: int = 256
+    """Memory of the logits that are alive at once, in all their copies; whatever is left of an
+    answer is computed after it."""
     freeze: list[FrozenPart] = field(default_factory=list)
     """Parts of the model that stay as they are."""
     lora: LoraConfig = field(default_factory=LoraConfig)
@@ -235,7 +236,7 @@ class LearnerConfig:
     optimizer in host memory, which has to have room for it."""
 
     def __post_init__(self) -> None:
-        for name in ("ranks", "updates_per_rollout", "micro_batch_tokens", "logits_chunk_tokens"):
+        for name in ("ranks", "updates_per_rollout", "micro_batch_tokens", "logits_mb"):
             if getattr(self, name) < 1:
                 raise UserError(f"learner.{name} must be at least 1, got {getattr(self, name)}")
         if set(self.freeze) == set(FrozenPart):

@@ -14,6 +14,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from easyvideor1.schema.errors import UserError
+from easyvideor1.train.tree_attention import TREE_ATTENTION
 
 DELTA_RULE = "chunk_gated_delta_rule"
 """Of the `fla` package: where transformers looks for it, and its name in there."""
@@ -81,6 +82,8 @@ def refuse_slow(kernels: Sequence[Kernel], device: torch.device, *, allowed: boo
 def _attention(part: str, module: nn.Module) -> Kernel:
     config: Any = module.config
     name = config._attn_implementation
+    if name == TREE_ATTENTION:
+        name = "flash over token trees"
     way_out = "set learner.attention=sdpa or flash_attention_2" if name == "eager" else ""
     return Kernel(part=part, name=name, way_out=way_out)
 

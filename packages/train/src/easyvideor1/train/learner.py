@@ -28,12 +28,13 @@ from easyvideor1.train.collectives import max_over_ranks, sum_over_ranks
 from easyvideor1.train.config import BatchLayout, LearnerConfig, OptimizerConfig, RolloutConfig
 from easyvideor1.train.failures import at_samples
 from easyvideor1.train.freezing import frozen_prefixes, passed_in_vision
+from easyvideor1.train.head import TokenScores
 from easyvideor1.train.interfaces import CheckpointBytes, Objective, TrainExample
 from easyvideor1.train.kernels import kernels_of, refuse_slow, told
 from easyvideor1.train.loss_scale import parts_of, scale_of
 from easyvideor1.train.metrics import Stopwatch
 from easyvideor1.train.micro_batches import micro_batches, per_token
-from easyvideor1.train.model_forward import PolicyModel, TokenScores
+from easyvideor1.train.model_forward import PolicyModel
 from easyvideor1.train.objectives import imitation, weighted_sum
 from easyvideor1.train.offloading import move
 from easyvideor1.train.optimizer import build_optimizer, clip_gradients, learning_rate
@@ -124,7 +125,7 @@ class RankLearner:
             language_model,
             temperature=self.temperature,
             forbidden_token_ids=self.family.forbidden_token_ids,
-            logits_chunk_tokens=self.config.logits_chunk_tokens,
+            logits_mb=self.config.logits_mb,
             entropy_gradient=entropy_gradient,
         )
 

@@ -44,7 +44,7 @@ def is_warm_start(names: Iterable[str]) -> bool:
 
 
 def learner_rate(learned: Mapping[str, float], seconds: Mapping[str, float]) -> dict[str, float]:
-    """Tokens through the model per second of an update, over all ranks.
+    """Tokens of sequences per second of an update, over all ranks.
 
     Args:
         learned: what `Learner.update` told; empty where nothing was updated.

@@ -7,41 +7,18 @@ model's head runs on target positions only. Called by `learner.RankLearner`.
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
-from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from easyvideor1.schema.records import MediaKind
-from easyvideor1.train import kl
 from easyvideor1.train.batches import Batch
+from easyvideor1.train.head import Distribution, SamplingLaw, TokenScores, score
 
-# Legend: N target tokens, H hidden size, V vocabulary.
-
-MASKED_LOGIT = -1e9
-"""Of an id that may not be sampled: its probability is exactly 0 in fp32, and nothing is NaN."""
-
-
-class TokenScores(NamedTuple):
-    """Of each target token, in fp32."""
-
-    logprobs: Tensor
-    """[N] log-prob of the token, in nats."""
-    entropy: Tensor
-    """[N] entropy of the distribution it was drawn from, in nats."""
-    divergence: Tensor
-    """[N] KL from that distribution to the reference's, in nats; 0 where none was given."""
-
-
-class Distribution(NamedTuple):
-    """The distributions of all target tokens, before the head has made them [N, V]."""
-
-    hidden_NH: Tensor
-    head_VH: Tensor
+# Legend: N target tokens, H hidden size.
 
 
 class PolicyModel(nn.Module):
@@ -59,7 +36,7 @@ class PolicyModel(nn.Module):
         *,
         temperature: float,
         forbidden_token_ids: Sequence[int],
-        logits_chunk_tokens: int,
+        logits_mb: int,
         entropy_gradient: bool = False,
     ):
         """Wrap a model.
@@ -68,13 +45,13 @@ class PolicyModel(nn.Module):
             language_model: of Hugging Face.
             temperature: of the rollouts.
             forbidden_token_ids: may not be sampled.
-            logits_chunk_tokens: target tokens whose logits are alive at once.
-            entropy_gradient: whether the entropies have a gradient, which costs memory.
+            logits_mb: memory of the logits that are alive at once.
+            entropy_gradient: whether the entropies have a gradient.
         """
         super().__init__()
         self.hf = language_model
         self.temperature = temperature
-        self.logits_chunk_tokens = logits_chunk_tokens
+        self.logits_mb = logits_mb
         self.entropy_gradient = entropy_gradient
         num_logits = language_model.config.get_text_config().vocab_size
         forbidden = torch.tensor([i for i in forbidden_token_ids if i < num_logits])
@@ -82,7 +59,8 @@ class PolicyModel(nn.Module):
 
     def forward(self, batch: Batch, reference: Distribution | None = None) -> TokenScores:
         """Log-probs and entropies of the batch's target tokens, and what a reference differs by."""
-        return self._score(self._target_states(batch), batch.target_ids, reference)
+        policy = Distribution(self._target_states(batch), self.hf.lm_head.weight)
+        return score(policy, batch.target_ids, self._law, reference)
 
     def distribution(self, batch: Batch) -> Distribution:
         """The distributions of the batch's target tokens, for the `forward` of another policy.
@@ -91,6 +69,15 @@ class PolicyModel(nn.Module):
         """
         # A copy: the whole head is there only as long as this runs.
         return Distribution(self._target_states(batch), self.hf.lm_head.weight.clone())
+
+    @property
+    def _law(self) -> SamplingLaw:
+        return SamplingLaw(
+            temperature=self.temperature,
+            forbidden_token_ids=self.forbidden_token_ids,
+            logits_bytes=self.logits_mb * 10**6,
+            entropy_gradient=self.entropy_gradient,
+        )
 
     def _target_states(self, batch: Batch) -> Tensor:
         """[N, H] last hidden states from which the targets are predicted."""
@@ -166,42 +153,6 @@ class PolicyModel(nn.Module):
                 if deepstack:
                     encoded[kind.value].deepstack_features = deepstack
         return encoded
-
-    def _score(
-        self, hidden_NH: Tensor, target_ids_N: Tensor, reference: Distribution | None = None
-    ) -> TokenScores:
-        """Runs the head chunk by chunk; with several chunks each is recomputed in the backward."""
-        size = self.logits_chunk_tokens
-        hidden, targets = hidden_NH.split(size), target_ids_N.split(size)
-        if reference is None:
-            chunks = [(h, t, None) for h, t in zip(hidden, targets, strict=True)]
-        else:
-            others = [Distribution(h, reference.head_VH) for h in reference.hidden_NH.split(size)]
-            chunks = list(zip(hidden, targets, others, strict=True))
-        if len(chunks) == 1:
-            return self._score_chunk(*chunks[0])
-        scores = [checkpoint(self._score_chunk, *chunk, use_reentrant=False) for chunk in chunks]
-        return TokenScores(*(torch.cat(parts) for parts in zip(*scores, strict=True)))
-
-    def _score_chunk(
-        self, hidden_NH: Tensor, target_ids_N: Tensor, reference: Distribution | None
-    ) -> TokenScores:
-        logprobs_NV = self._logprobs(self.hf.lm_head(hidden_NH))
-        with torch.set_grad_enabled(self.entropy_gradient and torch.is_grad_enabled()):
-            entropy_N = -(logprobs_NV.exp() * logprobs_NV).sum(-1)
-        if reference is None:
-            divergence_N = torch.zeros_like(entropy_N)
-        else:
-            with torch.no_grad():
-                theirs_NV = self._logprobs(F.linear(reference.hidden_NH, reference.head_VH))
-            divergence_N = kl.full(logprobs_NV, theirs_NV)
-        logprobs_N = logprobs_NV.gather(1, target_ids_N[:, None])[:, 0]
-        return TokenScores(logprobs_N, entropy_N, divergence_N)
-
-    def _logprobs(self, logits_NV: Tensor) -> Tensor:
-        """[N, V] log-probs of the sampling law, in fp32."""
-        scaled_NV = logits_NV.float() / self.temperature
-        return scaled_NV.index_fill(1, self.forbidden_token_ids, MASKED_LOGIT).log_softmax(-1)
 
 
 def _finite(saved: Tensor) -> Tensor:

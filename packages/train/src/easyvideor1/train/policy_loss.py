@@ -11,8 +11,8 @@ from torch import Tensor
 from easyvideor1.train.algorithm_config import AlgorithmConfig, OfflineTreatment
 from easyvideor1.train.batches import Batch
 from easyvideor1.train.correction import correct
+from easyvideor1.train.head import TokenScores
 from easyvideor1.train.kl import k3
-from easyvideor1.train.model_forward import TokenScores
 from easyvideor1.train.objectives import OBJECTIVES, weighted_sum
 from easyvideor1.train.offline_objectives import OfflineLoss, offline_loss
 from easyvideor1.train.tally import Tally

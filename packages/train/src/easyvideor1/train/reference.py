@@ -17,8 +17,9 @@ from torch.distributed.tensor import DTensor
 from easyvideor1.train import adapters
 from easyvideor1.train.algorithm_config import KlEstimator
 from easyvideor1.train.batches import Batch
+from easyvideor1.train.head import Distribution, TokenScores
 from easyvideor1.train.kl import ESTIMATORS
-from easyvideor1.train.model_forward import Distribution, PolicyModel, TokenScores
+from easyvideor1.train.model_forward import PolicyModel
 
 
 class Reference:

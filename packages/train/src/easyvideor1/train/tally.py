@@ -49,6 +49,7 @@ class Tally:
         # An idle forest has no example and costs nothing worth counting.
         is_idle = bool((batch.examples < 0).all())
         self.add("tokens", torch.tensor(0 if is_idle else batch.num_tokens))
+        self.add("computed_tokens", torch.tensor(0 if is_idle else batch.num_computed))
 
 
 MEANS = {
@@ -76,6 +77,7 @@ def describe(sums: dict[str, float], maxima: dict[str, float]) -> dict[str, floa
     metrics |= {
         "learner/trained_tokens": sums["trained_tokens"],
         "learner/tokens": sums["tokens"],
+        "learner/computed_tokens": sums["computed_tokens"],
         "learner/activation_gb": maxima["activation_gb"],
     }
     if "imitation_share" in maxima:

@@ -34,7 +34,7 @@ def is_gated_delta_net(module: nn.Module) -> bool:
     return all(hasattr(module, name) for name in ("in_proj_qkv", "in_proj_z", "conv1d", "A_log"))
 
 
-def forward(self: Any, hidden_states: Tensor, *, tree: TreeShape, **_: Any) -> Tensor:
+def forward(self: Any, hidden_states: Tensor, *, tree: TreeShape, **unused: Any) -> Tensor:
     """[1, L, hidden] of a packed forest, on each branch as the layer's own forward would."""
     segments = split(self, hidden_states[0], tree.segments)
     roots, branches = segments[: len(tree.roots)], iter(segments[len(tree.roots) :])
