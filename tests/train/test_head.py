@@ -54,8 +54,8 @@ def test_scores_and_gradients_are_those_of_autograd(tokens_per_chunk, weights):
     upstream = torch.randn(11, generator=torch.Generator().manual_seed(1))
 
     def gradients(scores):
-        loss = sum(w * (s * upstream).sum() for w, s in zip(weights, scores, strict=True))
-        return torch.autograd.grad(loss, (hidden, head))
+        loss = torch.stack([w * (s * upstream).sum() for w, s in zip(weights, scores, strict=True)])
+        return torch.autograd.grad(loss.sum(), (hidden, head))
 
     expected = plain_scores(hidden, head, targets, reference)
     one_chunk = law(logits_bytes=tokens_per_chunk * VOCABULARY * 4 * 10)
