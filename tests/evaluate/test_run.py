@@ -1,6 +1,7 @@
 """From questions to a summary on a running engine: what is asked, and what is asked again."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,20 @@ def test_a_blind_run_is_another_protocol_on_the_same_frames(bench: Bench) -> Non
     summary = bench.finish("blank_frames=true")
     assert summary["cache"]["hit_rate"] == 1.0
     assert summary["blank_frames"] and summary["questions"] == len(bench.all_questions)
+
+
+def test_several_benchmarks_of_a_run_share_a_page(bench: Bench) -> None:
+    opened = []
+    for length in (3, 4):
+        shorter = f"benchmarks.toybox.generation.max_new_tokens={length}"
+        bench.finish(shorter)
+        benchmark = bench.config(shorter).benchmarks["toybox"]
+        opened.append(run.open_benchmark("toybox", benchmark))
+    run.evaluate_opened(bench.config("job=report"), opened)
+    (page,) = bench.outputs.glob("reports/*/report.html")
+    (block,) = re.findall(r'id="questions">(.*?)</script>', page.read_text())
+    lengths = [question["answer_tokens"] for question in json.loads(block)]
+    assert lengths == [3] * len(bench.all_questions) + [4] * len(bench.all_questions)
 
 
 def test_repeats_are_several_answers_to_one_question(bench: Bench) -> None:

@@ -209,12 +209,29 @@ class PipelineConfig:
 
 @dataclass(kw_only=True, slots=True)
 class ReportConfig:
+    """What `report.html` shows: all questions, and frames of some.
+
+    Its size is at most `max_megabytes` and, for each question, about twice `max_characters`.
+    """
+
     max_samples: int = 200
-    """Questions shown with their frames, spread evenly over the benchmark."""
-    max_frames: int = 16
+    """Questions shown with their frames, spread evenly over the benchmark; so are others about the
+    same videos."""
+    max_frames: int = 8
     """Frames shown per medium, spread evenly; the page says how many there were."""
-    max_megabytes: int = 64
+    max_frame_side: int = 320
+    """Longer side of large frames on the page, in pixels; up to 128 x 128 they stay exact."""
+    max_megabytes: int = 32
     """Of frames on the page; questions after that are shown without them."""
+    max_characters: int = 8_000
+    """Of a prompt and of an answer; of longer ones the middle is left out."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_samples", "max_frames", "max_frame_side", "max_characters"):
+            if getattr(self, name) < 1:
+                raise UserError(f"report.{name} must be at least 1, got {getattr(self, name)}")
+        if self.max_megabytes < 0:
+            raise UserError(f"report.max_megabytes must not be negative, got {self.max_megabytes}")
 
 
 @dataclass(kw_only=True, slots=True)

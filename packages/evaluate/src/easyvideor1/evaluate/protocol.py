@@ -56,7 +56,7 @@ def describe(
             **asdict(benchmark.prompt),
             "subtitles": asdict(benchmark.subtitles),
             "chat_template": config.model.template,
-            "revision": _digest(
+            "revision": digest(
                 prompt_parts(sample, benchmark, config.reward) for sample in samples
             ),
         },
@@ -79,7 +79,7 @@ def describe(
         "rewards_code": _code_version("easyvideor1.rewards"),
         "rewards_plugins": installed_tasks(),
         "rewards": scoring_settings(config.reward),
-        "metrics_code": _digest([Path(aggregates.__file__).read_text(encoding="utf-8")]),
+        "metrics_code": digest([Path(aggregates.__file__).read_text(encoding="utf-8")]),
         "official_code": _code_version("easyvideor1.evaluate.official"),
     }
     return {"answers": answers, "scoring": scoring}
@@ -87,7 +87,7 @@ def describe(
 
 def fingerprint(protocol: Protocol) -> str:
     """16 hexadecimal digits over everything in it."""
-    return _digest([json.dumps(protocol, sort_keys=True)])
+    return digest([json.dumps(protocol, sort_keys=True)])
 
 
 def differences(ours: Protocol, theirs: Protocol, prefix: str = "") -> list[str]:
@@ -172,7 +172,7 @@ def model_identity(model_path: str) -> str:
         if path.suffix in (".json", ".jinja", ".txt", ".safetensors") and path.is_file()
     )
     parts = [f"{path.name}={content_fingerprint(str(path))}" for path in files]
-    return _digest(parts)
+    return digest(parts)
 
 
 def _hub_commit(repository: str) -> str:
@@ -214,10 +214,11 @@ def _code_version(package: str) -> str:
     spec = importlib.util.find_spec(package)
     assert spec is not None and spec.submodule_search_locations is not None
     root = Path(next(iter(spec.submodule_search_locations)))
-    return _digest(path.read_text(encoding="utf-8") for path in sorted(root.rglob("*.py")))
+    return digest(path.read_text(encoding="utf-8") for path in sorted(root.rglob("*.py")))
 
 
-def _digest(parts: Iterable[object]) -> str:
+def digest(parts: Iterable[object]) -> str:
+    """16 hexadecimal digits over the parts, in order."""
     digest = hashlib.blake2b(digest_size=8)
     for part in parts:
         digest.update(repr(part).encode())

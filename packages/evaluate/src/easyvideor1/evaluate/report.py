@@ -1,59 +1,25 @@
 """`report.html`: one self-contained page with the numbers and, per question, what the model saw.
 
-Frames come from the same store the engine was fed from, see `shown_frames`. Takes several sections,
-so that runs can be shown together.
+Takes one or several evaluations. Tables and plots stand in the page; the questions are data that
+`templates/report.js` shows as they are looked at, see `report_questions`. It asks for nothing from
+anywhere and opens from the disk.
 """
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from easyvideor1.evaluate.config import BenchmarkConfig, ReportConfig
+from easyvideor1.evaluate.aggregates import by_field
+from easyvideor1.evaluate.config import ReportConfig
+from easyvideor1.evaluate.metrics import interval_95
 from easyvideor1.evaluate.outcome import Outcome
-from easyvideor1.evaluate.protocol import prompt_parts
-from easyvideor1.evaluate.shown_frames import ShownFrames, ShownMedium
-from easyvideor1.rewards import RewardConfig
-from easyvideor1.schema.records import Sample
+from easyvideor1.evaluate.report_plots import accuracy_by, answer_lengths
+from easyvideor1.evaluate.report_questions import QuestionBlocks, Section, script_json, watched_s
 
-if TYPE_CHECKING:
-    from easyvideor1.preprocess.clip import Clip
+__all__ = ["Section", "headlines", "write_report"]
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Section:
-    """One evaluation on the page."""
-
-    title: str
-    summary: dict[str, Any]
-    protocol: dict[str, Any]
-    outcomes: list[Outcome]
-    load: "Callable[[Sample], list[Clip]]"
-    """The clips of a sample as the engine got them, blanked in a blind run."""
-    benchmark: BenchmarkConfig = field(default_factory=BenchmarkConfig)
-    """Its official words."""
-    reward: RewardConfig = field(default_factory=RewardConfig)
-    """Settings of the instructions."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Card:
-    """One question as the page shows it."""
-
-    id: str
-    verdict: str
-    """`right`, `partly`, `wrong` or `failed`."""
-    accuracy: float
-    status: str
-    prompt: str
-    gold: str
-    text: str
-    extracted: str
-    detail: str
-    prompt_tokens: int
-    answer_tokens: int
-    media: list[ShownMedium]
+Interval = tuple[float, float] | None
 
 
 def write_report(path: Path, sections: Sequence[Section], config: ReportConfig) -> None:
@@ -62,73 +28,90 @@ def write_report(path: Path, sections: Sequence[Section], config: ReportConfig) 
     Args:
         path: of the HTML file.
         sections: evaluations, in order.
-        config: how many questions and frames to show.
+        config: how many frames and how much text to show.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
 
     environment = Environment(
         loader=PackageLoader("easyvideor1.evaluate"), autoescape=True, undefined=StrictUndefined
     )
-    megabytes = config.max_megabytes
-    limit = f"report.max_megabytes={megabytes}"
-    frames = ShownFrames(config.max_frames, megabytes * 1_000_000, limit)
     environment.filters["percent"] = _percent
+    environment.filters["signed"] = _signed
     environment.filters["pretty"] = lambda value: json.dumps(value, indent=2, ensure_ascii=False)
-    shown = [
-        {
-            "title": section.title,
-            "summary": section.summary,
-            "protocol": section.protocol,
-            "cards": [_card(section, o, frames) for o in _chosen(section.outcomes, config)],
-        }
-        for section in sections
-    ]
-    page = environment.get_template("report.html.j2").render(sections=shown)
+    blocks = QuestionBlocks(config, len(sections))
+    for section in sections:
+        blocks.add(section)
+    page = environment.get_template("report.html.j2").render(
+        sections=[_shown(section) for section in sections],
+        questions=Markup(script_json(blocks.questions)),
+        frames=[Markup(block) for block in blocks.frames],
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page, encoding="utf-8")
+
+
+def _shown(section: Section) -> dict[str, Any]:
+    from markupsafe import Markup
+
+    outcomes = section.outcomes
+    plots = {
+        "Answer lengths, by verdict": answer_lengths(outcomes),
+        "Accuracy by answer length": accuracy_by(outcomes, _answer_tokens, "tokens"),
+        "Accuracy by time watched": accuracy_by(
+            outcomes, watched_s, "seconds from the first to the last frame"
+        ),
+    }
+    return {
+        "title": section.title,
+        "summary": section.summary,
+        "protocol": section.protocol,
+        "headlines": headlines(section.summary),
+        "intervals": {
+            name: {value: interval_95(part) for value, part in by_field(outcomes, name).items()}
+            for name in section.summary["by"]
+        },
+        "plots": {title: Markup(svg) for title, svg in plots.items() if svg},
+    }
+
+
+def _answer_tokens(outcome: Outcome) -> int | None:
+    return len(outcome.prediction.token_ids) if outcome.prediction and outcome.score else None
+
+
+def headlines(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """A row for each official number: by both readings, its interval, and the published scores.
+
+    The interval is that of the mean accuracy, so a number that is another statistic has none; the
+    interval of a difference takes the published score as given.
+    """
+    rows = []
+    for name, value in summary["official"].items():
+        is_mean = value == summary["accuracy"]
+        interval: Interval = summary["accuracy_interval_95"] if is_mean else None
+        rows.append(
+            {
+                "metric": name,
+                "official": value,
+                "strict": summary["strict"].get(name),
+                "interval": interval,
+                "published": [
+                    row | {"interval": _minus(interval, row["value"])}
+                    for row in summary["published"]
+                    if row["metric"] == name
+                ],
+            }
+        )
+    return rows
+
+
+def _minus(interval: Interval, value: float) -> Interval:
+    return None if interval is None else (interval[0] - value, interval[1] - value)
 
 
 def _percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.1f}"
 
 
-def _chosen(outcomes: Sequence[Outcome], config: ReportConfig) -> list[Outcome]:
-    """Spread evenly over all questions if there are more than the page shows."""
-    if len(outcomes) <= config.max_samples:
-        return list(outcomes)
-    step = len(outcomes) / config.max_samples
-    return [outcomes[int(index * step)] for index in range(config.max_samples)]
-
-
-def _card(section: Section, outcome: Outcome, frames: ShownFrames) -> _Card:
-    sample, prediction, score = outcome.sample, outcome.prediction, outcome.score
-    shown, instruction = prompt_parts(sample, section.benchmark, section.reward)
-    details = [prediction.error if prediction else "", score.detail if score else ""]
-    return _Card(
-        id=sample.id,
-        verdict=_verdict(outcome),
-        accuracy=outcome.accuracy,
-        status=score.status.value if score and outcome.status == "ok" else outcome.status,
-        prompt="\n".join(
-            part for part in (shown.problem, *shown.lettered_options, instruction) if part
-        ),
-        gold=_plain(sample.answer),
-        text=prediction.text if prediction else "",
-        extracted=_plain(score.extracted if score else None),
-        detail="; ".join(filter(None, details)),
-        prompt_tokens=prediction.prompt_tokens if prediction else 0,
-        answer_tokens=len(prediction.token_ids) if prediction else 0,
-        media=frames.of(section.load, sample),
-    )
-
-
-def _verdict(outcome: Outcome) -> str:
-    if outcome.score is None:
-        return "failed"
-    return "right" if outcome.accuracy == 1 else "wrong" if outcome.accuracy == 0 else "partly"
-
-
-def _plain(value: Any) -> str:
-    if value is None:
-        return "–"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def _signed(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:+.1f}"

@@ -27,6 +27,7 @@ from easyvideor1.schema.table import problem_types_of
 if TYPE_CHECKING:
     from easyvideor1.evaluate.outcome import Outcome
     from easyvideor1.evaluate.pipeline import Generator, Question
+    from easyvideor1.evaluate.report import Section
     from easyvideor1.evaluate.results import ResultFolder
     from easyvideor1.preprocess.families import FamilyAdapter
     from easyvideor1.preprocess.store import ClipStore
@@ -59,6 +60,8 @@ class Evaluation:
     scores: dict[tuple[str, str, int], Score] = field(default_factory=dict)
     """Of answers given in this run, by prediction key; the others are scored at the end."""
     seconds: dict[str, float] = field(default_factory=dict)
+    section: "Section | None" = None
+    """Of the report, once one is written."""
 
 
 def evaluate(config: EvaluateConfig) -> list[dict[str, Any]]:
@@ -142,7 +145,9 @@ def evaluate_opened(config: EvaluateConfig, opened: Sequence[Opened]) -> list[di
             _cache_frames(config, evaluation)
         if any(evaluation.questions for evaluation in evaluations):
             asyncio.run(_answer_all(config, evaluations, model_path, family))
-    return [conclude(config, evaluation, model_path) for evaluation in evaluations]
+    summaries = [conclude(config, evaluation, model_path) for evaluation in evaluations]
+    _report_together(config, evaluations)
+    return summaries
 
 
 def prepare(
@@ -390,7 +395,7 @@ def _report(
     from easyvideor1.evaluate.report import Section, write_report
 
     load = evaluation.store.load
-    section = Section(
+    evaluation.section = Section(
         title=evaluation.opened.name,
         summary=summary,
         protocol=evaluation.folder.protocol,
@@ -399,7 +404,23 @@ def _report(
         benchmark=evaluation.opened.config,
         reward=config.reward,
     )
-    write_report(evaluation.folder.path / "report.html", [section], config.report)
+    write_report(evaluation.folder.path / "report.html", [evaluation.section], config.report)
+
+
+def _report_together(config: EvaluateConfig, evaluations: Sequence[Evaluation]) -> None:
+    """One page of several benchmarks, in a folder named after their protocols."""
+    sections = [e.section for e in evaluations if e.section is not None]
+    if len(sections) < 2:
+        return
+    from easyvideor1.evaluate.protocol import digest
+    from easyvideor1.evaluate.report import write_report
+
+    name = digest(evaluation.folder.fingerprint for evaluation in evaluations)
+    page = resolve_output(config.output_dir) / "reports" / name / "report.html"
+    write_report(page, sections, config.report)
+    for evaluation in evaluations:
+        evaluation.store.close()
+    print(f"all {len(sections)} benchmarks on one page: {page}")
 
 
 def _print_summary(summary: dict[str, Any]) -> None:

@@ -47,10 +47,12 @@ class ShownFrames:
         max_frames: of each medium, spread evenly.
         max_bytes: of all images together; media after that have a caption alone.
         limit: how a caption names that limit.
+        max_side: of large frames, in pixels; longer ones are shown smaller. None: as they are.
     """
 
-    def __init__(self, max_frames: int, max_bytes: int, limit: str):
+    def __init__(self, max_frames: int, max_bytes: int, limit: str, max_side: int | None = None):
         self._max_frames = max_frames
+        self._max_side = max_side
         self._room = max_bytes
         self._limit = limit
 
@@ -69,14 +71,39 @@ class ShownFrames:
         wanted = self._max_frames
         shown = range(count) if count <= wanted else _spread(count, wanted)
         frames = [
-            ShownFrame(uri=_shown(clip.frames[index]), time_s=clip.metadata.timestamps_s[index])
+            ShownFrame(
+                uri=self._shown(clip.frames[index]), time_s=clip.metadata.timestamps_s[index]
+            )
             for index in shown
         ]
         self._room -= sum(len(frame.uri) for frame in frames)
-        lossy = "" if height * width <= LOSSLESS_PIXELS else ", as JPEG"
         part = "" if len(frames) == count else f"{len(frames)} of "
-        caption = f"{part}{count} frames of {width} x {height}{lossy}"
+        caption = f"{part}{count} frames of {width} x {height}{self._treatment(height, width)}"
         return ShownMedium(frames=frames, caption=caption)
+
+    def _treatment(self, height: int, width: int) -> str:
+        """What a caption says about the loss of large frames."""
+        if height * width <= LOSSLESS_PIXELS:
+            return ""
+        if (size := self._smaller(height, width)) is None:
+            return ", as JPEG"
+        return f", as JPEG of {size[1]} x {size[0]}"
+
+    def _smaller(self, height: int, width: int) -> tuple[int, int] | None:
+        """Height and width to show a large frame in; None: its own."""
+        longer = max(height, width)
+        if self._max_side is None or longer <= self._max_side:
+            return None
+        scale = self._max_side / longer
+        return max(1, round(height * scale)), max(1, round(width * scale))
+
+    def _shown(self, frame: "np.ndarray") -> str:
+        """A frame, uint8 [3, H, W], as the page embeds it."""
+        _, height, width = frame.shape
+        if height * width <= LOSSLESS_PIXELS:
+            return data_uri(frame, "png", optimize=True)
+        size = self._smaller(height, width)
+        return data_uri(frame, "jpeg", size=size, quality=JPEG_QUALITY)
 
 
 def _spread(count: int, wanted: int) -> list[int]:
@@ -86,24 +113,26 @@ def _spread(count: int, wanted: int) -> list[int]:
     return [round(index * (count - 1) / (wanted - 1)) for index in range(wanted)]
 
 
-def _shown(frame: "np.ndarray") -> str:
-    """A frame, uint8 [3, H, W], as a page embeds it."""
-    _, height, width = frame.shape
-    if height * width <= LOSSLESS_PIXELS:
-        return data_uri(frame, "png", optimize=True)
-    return data_uri(frame, "jpeg", quality=JPEG_QUALITY)
-
-
-def data_uri(frame: "np.ndarray", kind: Literal["png", "jpeg"], **settings: Any) -> str:
-    """A frame, uint8 [3, H, W], as an inline image; PNG changes no pixel.
+def data_uri(
+    frame: "np.ndarray",
+    kind: Literal["png", "jpeg"],
+    *,
+    size: tuple[int, int] | None = None,
+    **settings: Any,
+) -> str:
+    """A frame, uint8 [3, H, W], as an inline image; PNG of its own size changes no pixel.
 
     Args:
         frame: to encode.
         kind: of the image.
+        size: height and width of the image; None: those of the frame.
         settings: of the encoder, as Pillow takes them.
     """
     from PIL import Image
 
     buffer = io.BytesIO()
-    Image.fromarray(frame.transpose(1, 2, 0)).save(buffer, kind, **settings)
+    image = Image.fromarray(frame.transpose(1, 2, 0))
+    if size is not None:
+        image = image.resize((size[1], size[0]))
+    image.save(buffer, kind, **settings)
     return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
