@@ -20,6 +20,10 @@ def run(config: EvaluateConfig) -> float | None:
         from easyvideor1.evaluate.pass_rate import measure
 
         return measure(config)
+    if config.job is Job.rescore:
+        from easyvideor1.evaluate.rescore import rescore
+
+        return rescore(config)["accuracy"]
     from easyvideor1.evaluate.run import evaluate
 
     summaries = evaluate(config)

@@ -260,6 +260,16 @@ class PassRateConfig:
             )
 
 
+@dataclass(kw_only=True, slots=True)
+class RescoreConfig:
+    """Answers that lmms-eval logged, for `job=rescore`."""
+
+    logs: list[str] = field(default_factory=list)
+    """Its `*_samples_*.jsonl` of one benchmark: files, folders or globs."""
+    metric: str | None = None
+    """Which of its metrics is the score; None: the only one in a row."""
+
+
 class Job(StrEnum):
     run = "run"
     """Answer what is not answered yet, then score and report."""
@@ -271,6 +281,8 @@ class Job(StrEnum):
     """List the media files that are missing."""
     passrate = "passrate"
     """Answer the training samples of `data` `k` times each and write them with their pass rate."""
+    rescore = "rescore"
+    """Read and score answers that lmms-eval logged, beside its own scores; no engine."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -295,6 +307,7 @@ class EvaluateConfig:
     budget: Budgets | None = None
     """Of `job=passrate`: as the samples are trained with; a benchmark brings its own."""
     pass_rate: PassRateConfig = field(default_factory=PassRateConfig)
+    rescore: RescoreConfig = field(default_factory=RescoreConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     benchmarks: dict[str, BenchmarkConfig] = field(default_factory=dict)
     cache: CacheConfig = field(default_factory=CacheConfig)
@@ -315,6 +328,11 @@ class EvaluateConfig:
             )
         elif not self.benchmarks:
             raise UserError("no benchmark chosen; say benchmark=toybox or benchmark=[a,b]")
+        if self.job is Job.rescore and (not self.rescore.logs or len(self.benchmarks) != 1):
+            raise UserError(
+                "job=rescore needs the logs of one benchmark, for example benchmark=video_mme "
+                "rescore.logs=[logs/20260923_samples_videomme.jsonl]"
+            )
         if self.engine.dtype == "auto":
             self.engine.dtype = self.model.dtype
         self.engine.trust_remote_code |= self.model.trust_remote_code
