@@ -31,6 +31,7 @@ test: $(STAMP) ## All tests that need no GPU and are not slow
 
 test-all: $(STAMP) ## All tests that need no GPU; ONLY=tests/train/test_kill.py for one suite
 	@$(ENVIRONMENT) decoder
+	@$(ENVIRONMENT) browser
 	@$(IN_VENV) python -m pytest -m "not gpu" $(ONLY)
 
 lint: $(STAMP) ## Formatting, lint, types, import layers, lock

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from easyvideor1.rewards import browser
 from tools import environment
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -68,6 +69,24 @@ def test_the_extra_follows_the_driver_unless_it_is_named(
 
 def test_nothing_is_installed_where_there_is_no_package_manager(bare_path: Path) -> None:
     assert not environment.apt_install("ffmpeg", "FFmpeg is missing")
+
+
+def test_a_browser_is_installed_only_where_none_is_found(
+    bare_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert environment.BROWSERS == browser.PROGRAMS
+    environment.settle_browser()
+    assert "the tests of pages in a browser are skipped" in capsys.readouterr().err
+    asked = tmp_path / "asked"
+    program(bare_path, "env", f'echo "$@" >> {asked}')
+    program(bare_path, "apt-get", "exit 1")
+    program(bare_path, "sudo", 'shift; exec "$@"')
+    environment.settle_browser()
+    assert asked.read_text().split()[-1] == "chromium"
+    asked.unlink()
+    program(bare_path, "chromium", "exit 0")
+    environment.settle_browser()
+    assert not asked.exists()
 
 
 def test_correcting_a_wheel_label_leaves_the_shared_copy_in_the_cache_alone(

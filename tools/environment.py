@@ -32,7 +32,9 @@ OWN_UV_DIR = ROOT / ".tools" / "uv"
 OWN_UV = OWN_UV_DIR / "bin" / "uv"
 
 SUPPORTED_PYTHON = ((3, 11), (3, 14))
-ACTIONS = ("set-up", "uv", "decoder", "seconds")
+ACTIONS = ("set-up", "uv", "decoder", "browser", "seconds")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+"""Programs that the rewards and the tests look for."""
 
 
 def say(text: str) -> None:
@@ -204,6 +206,20 @@ def require_torchcodec(decoder: str) -> None:
         raise SystemExit("EVR_REQUIRE_TORCHCODEC=1, but torchcodec finds no FFmpeg libraries")
 
 
+# --- browser ------------------------------------------------------------------------------------
+
+
+def settle_browser() -> None:
+    """A Chromium for the tests of pages, where one is there or can be installed."""
+    if any(map(shutil.which, BROWSERS)):
+        return
+    if not apt_install("chromium", "tests of pages need a Chromium program"):
+        say(
+            "no Chromium program, and none can be installed from here, so the tests of pages in a "
+            "browser are skipped; to change that: sudo apt-get install chromium"
+        )
+
+
 # --- the whole ----------------------------------------------------------------------------------
 
 
@@ -235,6 +251,8 @@ def main() -> None:
         decoder = "torchcodec" if torchcodec_loads() else "PyAV"
         print(f"video decoder under test: {decoder}", flush=True)
         require_torchcodec(decoder)
+    elif action == "browser":
+        settle_browser()
     elif action == "seconds":
         print(json.loads(STAMP.read_text())["seconds"])
     else:

@@ -197,6 +197,13 @@ def test_long_texts_lose_their_middle_and_say_so(tmp_path: Path) -> None:
     assert shown["official"]["extracted"] == "A", "scored by the whole text"
 
 
+def test_benchmarks_on_one_page_share_the_room_for_texts(tmp_path: Path) -> None:
+    rows = section(numbered([], 1), ["x" * 1_000 + " <answer>A</answer>"], lambda sample: [])
+    shown = questions_of(page(tmp_path, rows, rows, max_characters=600))
+    assert "report.max_characters=600 over 2 benchmarks" in shown[0]["text"]
+    assert len(shown[0]["text"].replace("x", "")) < 150 and shown[0]["text"].count("x") < 300
+
+
 def test_frames_that_are_gone_leave_their_reason(tmp_path: Path) -> None:
     def load(sample: Sample) -> list[Clip]:
         raise MissingClipError(sample.id, "clip.mp4", "outputs/cache", "no run has filled it")

@@ -224,7 +224,8 @@ class ReportConfig:
     max_megabytes: int = 32
     """Of frames on the page; questions after that are shown without them."""
     max_characters: int = 8_000
-    """Of a prompt and of an answer; of longer ones the middle is left out."""
+    """Of a prompt and of an answer; of longer ones the middle is left out. A page of several
+    benchmarks divides this, as it does the frames."""
 
     def __post_init__(self) -> None:
         for name in ("max_samples", "max_frames", "max_frame_side", "max_characters"):

@@ -21,6 +21,9 @@ from easyvideor1.schema.records import Media, Sample, Score
 if TYPE_CHECKING:
     from easyvideor1.preprocess.clip import Clip
 
+MIN_CHARACTERS = 200
+"""Of a text, however many benchmarks share the page."""
+
 Question = dict[str, Any]
 """JSON-serialisable; `templates/report.js` reads it."""
 
@@ -46,12 +49,15 @@ class QuestionBlocks:
 
     Args:
         config: how many frames, and how much text.
-        num_sections: that share the page; each gets an even part of it for its frames.
+        num_sections: that share the page; each gets an even part of its room, for frames and for
+            the length of a text.
     """
 
     def __init__(self, config: ReportConfig, num_sections: int):
         self._config = config
         self._num_sections = num_sections
+        whole = config.max_characters
+        self._max_characters = max(whole // num_sections, min(whole, MIN_CHARACTERS))
         self.questions: list[Question] = []
         self.frames: list[str] = []
         """JSON text of each block; a question names its block by the place in this list."""
@@ -102,11 +108,13 @@ class QuestionBlocks:
         }
 
     def _cut(self, text: str) -> str:
-        limit = self._config.max_characters
+        limit = self._max_characters
         if len(text) <= limit:
             return text
         start, end = limit - limit // 2, limit // 2
-        gone = f"\n… {len(text) - limit} characters left out: report.max_characters={limit} …\n"
+        named = f"report.max_characters={self._config.max_characters}"
+        shared = f" over {self._num_sections} benchmarks" if self._num_sections > 1 else ""
+        gone = f"\n… {len(text) - limit} characters left out: {named}{shared} …\n"
         return text[:start] + gone + text[len(text) - end :]
 
 
