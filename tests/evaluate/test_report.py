@@ -237,8 +237,8 @@ def test_several_benchmarks_share_a_page_and_its_room(tmp_path: Path) -> None:
 
 def test_a_headline_has_its_interval_and_that_of_its_difference() -> None:
     summary = {
-        "official": {"accuracy": 0.6, "total": 0.7},
-        "strict": {"accuracy": 0.5, "total": 0.65},
+        "official": {"accuracy": 0.6, "total": 0.7, "backward": 0.6},
+        "strict": {"accuracy": 0.5, "total": 0.65, "backward": 0.5},
         "accuracy": 0.6,
         "accuracy_interval_95": (0.55, 0.65),
         "published": [
@@ -246,11 +246,12 @@ def test_a_headline_has_its_interval_and_that_of_its_difference() -> None:
             {"model": "N", "metric": "total", "value": 0.8, "difference": -0.1},
         ],
     }
-    accuracy, total = headlines(summary)
+    accuracy, total, backward = headlines(summary)
     assert accuracy["interval"] == (0.55, 0.65) and accuracy["strict"] == 0.5
     assert accuracy["published"][0]["interval"] == pytest.approx((0.05, 0.15))
     # An interval of the mean accuracy says nothing about another statistic.
     assert total["interval"] is None and total["published"][0]["interval"] is None
+    assert backward["interval"] is None, "equal to it by chance"
 
 
 def test_bins_hold_every_outcome_once_and_equal_values_together() -> None:

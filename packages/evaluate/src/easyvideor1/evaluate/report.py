@@ -21,6 +21,9 @@ __all__ = ["Section", "headlines", "write_report"]
 
 Interval = tuple[float, float] | None
 
+MEANS = ("accuracy", "mIoU", "m_vIoU")
+"""Official numbers that are the mean over all answers, unless a metric leaves some out."""
+
 
 def write_report(path: Path, sections: Sequence[Section], config: ReportConfig) -> None:
     """Write the page to `path`.
@@ -87,7 +90,7 @@ def headlines(summary: dict[str, Any]) -> list[dict[str, Any]]:
     """
     rows = []
     for name, value in summary["official"].items():
-        is_mean = value == summary["accuracy"]
+        is_mean = name in MEANS and value == summary["accuracy"]
         interval: Interval = summary["accuracy_interval_95"] if is_mean else None
         rows.append(
             {
