@@ -240,7 +240,7 @@ def test_logits_of_shared_prompts_are_those_of_transformers_on_each_sequence(sha
     plain = AutoModelForImageTextToText.from_pretrained(path)
     with torch.no_grad():
         batch = packed_batch(tuple(trees))
-        logits = learner.model.hf.lm_head(learner.model._target_states(batch))
+        logits = learner.model.hf.lm_head(learner.model.target_states(batch))
         for index, one in enumerate(examples):
             clips = clips_for(adapter)[one.prompt.sample.id]
             inputs = adapter.learner_inputs(one.prompt.token_ids, clips)

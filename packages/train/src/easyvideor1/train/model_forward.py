@@ -59,7 +59,7 @@ class PolicyModel(nn.Module):
 
     def forward(self, batch: Batch, reference: Distribution | None = None) -> TokenScores:
         """Log-probs and entropies of the batch's target tokens, and what a reference differs by."""
-        policy = Distribution(self._target_states(batch), self.hf.lm_head.weight)
+        policy = Distribution(self.target_states(batch), self.hf.lm_head.weight)
         return score(policy, batch.target_ids, self._law, reference)
 
     def distribution(self, batch: Batch) -> Distribution:
@@ -68,7 +68,7 @@ class PolicyModel(nn.Module):
         FSDP knows it as a forward, see `sharding.shard`.
         """
         # A copy: the whole head is there only as long as this runs.
-        return Distribution(self._target_states(batch), self.hf.lm_head.weight.clone())
+        return Distribution(self.target_states(batch), self.hf.lm_head.weight.clone())
 
     @property
     def _law(self) -> SamplingLaw:
@@ -79,7 +79,7 @@ class PolicyModel(nn.Module):
             entropy_gradient=self.entropy_gradient,
         )
 
-    def _target_states(self, batch: Batch) -> Tensor:
+    def target_states(self, batch: Batch) -> Tensor:
         """[N, H] last hidden states from which the targets are predicted."""
         if batch.media:
             hidden = self._read(batch, self._encode_media(batch))

@@ -82,10 +82,18 @@ def load_model(
     model = AutoModelForImageTextToText.from_pretrained(
         model_path,
         dtype=torch.float32,
-        attn_implementation=_attention(config),
+        attn_implementation=attention_of(config),
         trust_remote_code=trust_remote_code,
     )
     _refuse_dropout(model, model_path)
+    prepare(model, config, reference_adapters=reference_adapters)
+    return model
+
+
+def prepare(
+    model: PreTrainedModel, config: LearnerConfig, *, reference_adapters: bool = False
+) -> None:
+    """Change a model of transformers into what `config` trains, in place."""
     replace_patch_convolutions(model.model.visual)
     if not config.layout.is_padded:
         fork_states(model.model.language_model)
@@ -95,10 +103,9 @@ def load_model(
     if config.activation_checkpointing:
         for parent, name in _blocks(model):
             parent.register_module(name, checkpoint_wrapper(parent.get_submodule(name)))
-    return model
 
 
-def _attention(config: LearnerConfig) -> str | dict[str, str]:
+def attention_of(config: LearnerConfig) -> str | dict[str, str]:
     """By part of the model where they differ, as transformers takes it."""
     if config.layout.is_padded:
         return config.attention.value
