@@ -17,6 +17,7 @@ from easyvideor1.preprocess.families import FamilyAdapter, load_family
 T = TypeVar("T")
 
 MAX_MODEL_LEN = 2_048
+KV_CACHE_BYTES = 64 * 1024**2
 
 
 class LiveEngine:
@@ -34,7 +35,7 @@ class LiveEngine:
         self._request_ids = itertools.count()
         from easyvideor1.evaluate import weights
 
-        config = EngineConfig(max_model_len=MAX_MODEL_LEN, kv_cache_bytes=64 * 1024**2)
+        config = EngineConfig(max_model_len=MAX_MODEL_LEN, kv_cache_bytes=KV_CACHE_BYTES)
         before = set(psutil.Process().children(recursive=True))
         self.engine: Engine = self.run(
             Engine.start(model_path, config, self.family, weight_transfer=weights.BACKEND)

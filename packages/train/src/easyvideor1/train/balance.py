@@ -35,6 +35,11 @@ class CostModel:
     shares_prompts: bool = False
     """Whether the answers of a group have their prompt computed once."""
 
+    @property
+    def patch_tokens(self) -> float:
+        """What a patch costs, in tokens."""
+        return self.flops_per_patch / self.flops_per_token
+
     @classmethod
     def of_sizes(
         cls,

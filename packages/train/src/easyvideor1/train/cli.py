@@ -53,6 +53,12 @@ def run(config: TrainConfig) -> float | None:
     if config.job is Job.collect:
         collect_trajectories(config)
         return None
+    if config.job is Job.plan:
+        from easyvideor1.train.plan.command import run as plan
+
+        datasets = read_data(config)
+        plan(with_model(config), train=datasets.train, validation=datasets.validation)
+        return None
     return train_model(config)
 
 

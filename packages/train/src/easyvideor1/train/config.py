@@ -182,6 +182,11 @@ class BatchLayout(StrEnum):
         """Whether branches are rows."""
         return self is BatchLayout.padded
 
+    @property
+    def shares_prompts(self) -> bool:
+        """Whether a prompt is computed once for all of its answers."""
+        return self is BatchLayout.shared_prefix
+
 
 @dataclass(kw_only=True, slots=True)
 class LearnerConfig:
@@ -598,8 +603,29 @@ class Job(StrEnum):
     """Check that processor, engine and learner agree on `model`; trains nothing."""
     export = "export"
     """Write a checkpoint as a Hugging Face folder; trains nothing."""
+    plan = "plan"
+    """Say what a run will take, and refuse what cannot fit; trains and decodes nothing."""
     collect = "collect"
     """Let a model answer the training samples and keep good answers as trajectories."""
+
+
+@dataclass(kw_only=True, slots=True)
+class PlanConfig:
+    """Where `job=plan` is to see the run; null: on this machine."""
+
+    gpu_gb: float | None = None
+    """Memory of a GPU in GB (10^9), e.g. 80; null: of this machine's; without one all is planned
+    for host memory."""
+    host_gb: float | None = None
+    """Host memory of all nodes together; null: what is available here."""
+    disk_gb: float | None = None
+    """Free where the run writes; null: what is free here."""
+
+    def __post_init__(self) -> None:
+        for name in ("gpu_gb", "host_gb", "disk_gb"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise UserError(f"plan.{name} must be above 0 or null, got {value}")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -696,6 +722,7 @@ class TrainConfig:
     train: TrainSection = field(default_factory=TrainSection)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     ray: TrainRayConfig = field(default_factory=TrainRayConfig)
+    plan: PlanConfig = field(default_factory=PlanConfig)
     export: ExportConfig = field(default_factory=ExportConfig)
     collect: CollectConfig = field(default_factory=CollectConfig)
 

@@ -25,9 +25,10 @@ from easyvideor1.train.algorithm_config import AlgorithmConfig, KlPlace
 from easyvideor1.train.balance import CostModel
 from easyvideor1.train.batches import Batch
 from easyvideor1.train.collectives import max_over_ranks, sum_over_ranks
-from easyvideor1.train.config import BatchLayout, LearnerConfig, OptimizerConfig, RolloutConfig
+from easyvideor1.train.config import LearnerConfig, OptimizerConfig, RolloutConfig
+from easyvideor1.train.costs import cost_model_of
 from easyvideor1.train.failures import at_samples
-from easyvideor1.train.freezing import frozen_prefixes, passed_in_vision
+from easyvideor1.train.freezing import frozen_prefixes
 from easyvideor1.train.head import TokenScores
 from easyvideor1.train.interfaces import CheckpointBytes, Objective, TrainExample
 from easyvideor1.train.kernels import kernels_of, refuse_slow, told
@@ -115,7 +116,7 @@ class RankLearner:
         elif has_reference:
             self.reference = self._load_reference(dtype, trust_remote_code=trust_remote_code)
         costs = self.cost_model
-        self._patch_tokens = costs.flops_per_patch / costs.flops_per_token
+        self._patch_tokens = costs.patch_tokens
         self._has_learned = False
         self._writer = checkpoint.RankWriter()
         self.begin(config.optimizer, total_updates=None)
@@ -152,19 +153,7 @@ class RankLearner:
     @property
     def cost_model(self) -> CostModel:
         """What an update costs per token and per patch, by the sizes of the model's two parts."""
-        core = self.model.hf.model
-        # Rows of the embedding are looked up, not multiplied.
-        embedding = {id(parameter) for parameter in core.get_input_embeddings().parameters()}
-        language = [p for p in core.language_model.parameters() if id(p) not in embedding]
-        vision = list(core.visual.parameters())
-        return CostModel.of_sizes(
-            language_weights=sum(p.numel() for p in language),
-            trained_language_weights=sum(p.numel() for p in language if p.requires_grad),
-            vision_weights=sum(p.numel() for p in vision),
-            passed_vision_weights=sum(p.numel() for p in passed_in_vision(self.model.hf)),
-            trained_vision_weights=sum(p.numel() for p in vision if p.requires_grad),
-            shares_prompts=self.config.layout is BatchLayout.shared_prefix,
-        )
+        return cost_model_of(self.model.hf, self.config.layout)
 
     def begin(self, optimizer: OptimizerConfig, total_updates: int | None) -> None:
         """Start a phase of training: a fresh optimizer, its schedule at 0. Weights stay.

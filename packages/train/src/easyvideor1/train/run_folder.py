@@ -61,6 +61,7 @@ FREE_TO_CHANGE = (
     "decode.deadline_s",
     "decode.retry_quarantined",
     "data.max_refused_share",
+    "plan",
     "export",
     "collect",
     "algorithm.dynamic_sampling.enabled",

@@ -101,7 +101,7 @@ def prepare(
     if config.lora.is_on:
         add_adapters(model, config.lora, with_reference=reference_adapters)
     if config.activation_checkpointing:
-        for parent, name in _blocks(model):
+        for parent, name in blocks_of(model):
             parent.register_module(name, checkpoint_wrapper(parent.get_submodule(name)))
 
 
@@ -149,7 +149,7 @@ def shard(
     policy = MixedPrecisionPolicy()
     if compute_dtype is not torch.float32:
         policy = MixedPrecisionPolicy(param_dtype=compute_dtype, reduce_dtype=torch.float32)
-    blocks = [parent.get_submodule(name) for parent, name in _blocks(model.hf)]
+    blocks = [parent.get_submodule(name) for parent, name in blocks_of(model.hf)]
     for module in [*blocks, model.hf.model.visual]:
         fully_shard(module, mesh=mesh, mp_policy=policy)
     # None is the library's own way: the root stays gathered for the backward.
@@ -191,7 +191,7 @@ def computation_dtype(dtype: str, device: torch.device) -> torch.dtype:
     return known[dtype]
 
 
-def _blocks(model: PreTrainedModel) -> list[tuple[nn.Module, str]]:
+def blocks_of(model: PreTrainedModel) -> list[tuple[nn.Module, str]]:
     """Each transformer block as (parent, name); the model's own list says which classes those are.
 
     A block that stands inside a checkpoint wrapper is found as the wrapper.

@@ -31,6 +31,8 @@ class ActivationCosts:
     """Of the language model, over all layers."""
     per_patch: float
     """Of the vision tower, over all layers."""
+    per_layer_token: float
+    """Of the costliest layer of the language model alone."""
 
     def of(self, num_tokens: float, num_patches: float) -> float:
         """Of a micro-batch."""
@@ -88,13 +90,16 @@ def measure(model_path: str, config: LearnerConfig, dtype: torch.dtype) -> Activ
     # Four patches make one token.
     per_patch = (kept(wider) - at_base) / (wider.patches - base.patches) - per_token / 4
 
+    per_layer: dict[str, float] = {}
     for kind, count in counts.items():
         deeper = kept(replace(base, layers=(*base.layers, kind)))
-        missing = count - base.layers.count(kind)
-        per_token += missing * (deeper - at_base) / base.length
+        per_layer[kind] = (deeper - at_base) / base.length
+        per_token += (count - base.layers.count(kind)) * per_layer[kind]
     taller = kept(replace(base, depth=base.depth + 1))
     per_patch += (vision.depth - base.depth) * (taller - at_base) / base.patches
-    return ActivationCosts(per_token=per_token, per_patch=per_patch)
+    return ActivationCosts(
+        per_token=per_token, per_patch=per_patch, per_layer_token=max(per_layer.values())
+    )
 
 
 def layer_kinds(text: PreTrainedConfig) -> tuple[str, ...]:
