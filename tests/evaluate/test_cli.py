@@ -16,6 +16,7 @@ import pytest
 
 from easyvideor1.evaluate import run
 from easyvideor1.evaluate.config import EvaluateConfig, register
+from easyvideor1.evaluate.protocol import model_identity
 from easyvideor1.schema import jsonl
 from easyvideor1.schema.conf import compose
 from tests.live_engine import LiveEngine
@@ -26,6 +27,7 @@ import atexit, sys
 atexit.register(lambda: print("heavy:", [m for m in {HEAVY} if m in sys.modules]))
 sys.argv = ["evr-evaluate", *sys.argv[1:]]
 from easyvideor1.evaluate.cli import main
+from easyvideor1.evaluate.protocol import model_identity
 main()
 """
 COMMAND = [sys.executable, "-c", "from easyvideor1.evaluate.cli import main; main()"]
@@ -164,8 +166,10 @@ class Run:
         register()
         config = compose("evaluate", self.overrides, EvaluateConfig)
         opened = run.open_benchmark("toybox", config.benchmarks["toybox"])
-        evaluation = run.prepare(config, opened, engine.model_path, engine.family)
-        run._cache_frames(config, evaluation)
+        evaluation = run.prepare(
+            config, opened, model=model_identity(engine.model_path), family=engine.family
+        )
+        run.cache_frames(config, evaluation)
         engine.run(run.answer(config, evaluation, engine.engine))
         run.conclude(config, evaluation, engine.model_path)
 

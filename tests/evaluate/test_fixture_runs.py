@@ -38,7 +38,7 @@ def test_right_answers_make_a_full_score(
     config.model.path, config.model.build = tiny_model_path, None
     family = family_of(replace(config.model, path=tiny_model_path))
     opened = run.open_benchmark(name, on_fixtures(name, config.benchmarks[name]))
-    evaluation = run.prepare(config, opened, tiny_model_path, family)
+    evaluation = run.prepare(config, opened, model=tiny_model_path, family=family)
     assert {q.sample.id for q in evaluation.questions} == {s.id for s in opened.samples}
     assert all(question.prompt_token_ids for question in evaluation.questions)
     evaluation.folder.append(

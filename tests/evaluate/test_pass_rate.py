@@ -17,6 +17,7 @@ import pytest
 from easyvideor1.evaluate import pass_rate, run
 from easyvideor1.evaluate.config import EvaluateConfig, register
 from easyvideor1.evaluate.pass_rate import Tally, failures, pass_at, summarize, tally
+from easyvideor1.evaluate.protocol import model_identity
 from easyvideor1.preprocess.config import CacheConfig, DataConfig
 from easyvideor1.preprocess.data import read_files
 from easyvideor1.rewards import reward
@@ -83,7 +84,9 @@ class Measuring:
         running = pass_rate.as_benchmark(self.config(*overrides))
         ((name, benchmark),) = running.benchmarks.items()
         opened = run.open_benchmark(name, benchmark)
-        return running, run.prepare(running, opened, self.engine.model_path, self.engine.family)
+        return running, run.prepare(
+            running, opened, model=model_identity(self.engine.model_path), family=self.engine.family
+        )
 
     def finish(self, *overrides: str) -> Path:
         """Answer what is open; returns the folder of the results."""

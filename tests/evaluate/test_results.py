@@ -8,6 +8,7 @@ import pytest
 
 from easyvideor1.evaluate import protocol as protocols
 from easyvideor1.evaluate.config import EvaluateConfig, register
+from easyvideor1.evaluate.protocol import model_identity
 from easyvideor1.evaluate.results import ResultFolder
 from easyvideor1.preprocess.config import Decoder
 from easyvideor1.preprocess.decoders import resolve_decoder
@@ -41,7 +42,9 @@ def described(model: str, *overrides: str) -> protocols.Protocol:
     register()
     config = compose("evaluate", list(overrides), EvaluateConfig)
     (benchmark,) = config.benchmarks.values()
-    return protocols.describe("toybox", config, benchmark, SAMPLES, model_path=model, rules=RULES)
+    return protocols.describe(
+        "toybox", config, benchmark, SAMPLES, model=model_identity(model), rules=RULES
+    )
 
 
 def prediction(folder: ResultFolder, name: str, **fields: Any) -> Prediction:

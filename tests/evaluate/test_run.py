@@ -10,6 +10,7 @@ import pytest
 
 from easyvideor1.evaluate import run
 from easyvideor1.evaluate.config import EvaluateConfig, register
+from easyvideor1.evaluate.protocol import model_identity
 from easyvideor1.schema.conf import compose
 from tests.live_engine import LiveEngine
 from tests.stored_clips import put_in_cache
@@ -44,7 +45,9 @@ class Bench:
     def open(self, *overrides: str) -> tuple[EvaluateConfig, run.Evaluation]:
         config = self.config(*overrides)
         opened = run.open_benchmark("toybox", config.benchmarks["toybox"])
-        return config, run.prepare(config, opened, self.engine.model_path, self.engine.family)
+        return config, run.prepare(
+            config, opened, model=model_identity(self.engine.model_path), family=self.engine.family
+        )
 
     def asked(self, *overrides: str) -> set[str]:
         """Which questions a run would ask now."""

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from easyvideor1.preprocess.families.base import FamilyAdapter
-from easyvideor1.train.config import LearnerConfig, LoraConfig
+from easyvideor1.train.config import BatchLayout, LearnerConfig, LoraConfig
 from easyvideor1.train.interfaces import TrainExample
 from tests.clips import video
 from tests.train.policy_cases import RandomClips, example, family_at, make_learner
@@ -25,6 +25,8 @@ CLIP = video(24, height=320, width=320, seed=7)
 def learner_config(**overrides: Any) -> LearnerConfig:
     if "lora_rank" in overrides:
         overrides["lora"] = LoraConfig(rank=overrides.pop("lora_rank"))
+    if "layout" in overrides:
+        overrides["layout"] = BatchLayout(overrides["layout"])
     return LearnerConfig(**overrides)
 
 

@@ -42,10 +42,13 @@ def describe(
     benchmark: BenchmarkConfig,
     samples: Sequence[Sample],
     *,
-    model_path: str,
+    model: str,
     rules: FamilyRules,
 ) -> Protocol:
-    """The protocol of one benchmark under one configuration."""
+    """The protocol of one benchmark under one configuration.
+
+    `model` tells its weights from others, see `model_identity`.
+    """
     budgets = {
         kind: benchmark.budget.of(kind, validation=True).as_dict() for kind in ("video", "image")
     }
@@ -70,7 +73,7 @@ def describe(
         },
         "generation": asdict(benchmark.generation) | {"seed": config.seed},
         "repeats": benchmark.repeats,
-        "model": model_identity(model_path),
+        "model": model,
         "engine": _engine(config.engine),
     }
     scoring = {

@@ -136,13 +136,15 @@ def evaluate_opened(config: EvaluateConfig, opened: Sequence[Opened]) -> list[di
         fast_start.begin()
     model_path = ensure_model(config.model)
 
+    from easyvideor1.evaluate.protocol import model_identity
     from easyvideor1.preprocess.families import family_of
 
     family = family_of(replace(config.model, path=model_path))
-    evaluations = [prepare(config, benchmark, model_path, family) for benchmark in opened]
+    model = model_identity(model_path)
+    evaluations = [prepare(config, b, model=model, family=family) for b in opened]
     if config.job is Job.run:
         for evaluation in evaluations:
-            _cache_frames(config, evaluation)
+            cache_frames(config, evaluation)
         if any(evaluation.questions for evaluation in evaluations):
             asyncio.run(_answer_all(config, evaluations, model_path, family))
     summaries = [conclude(config, evaluation, model_path) for evaluation in evaluations]
@@ -151,16 +153,23 @@ def evaluate_opened(config: EvaluateConfig, opened: Sequence[Opened]) -> list[di
 
 
 def prepare(
-    config: EvaluateConfig, opened: Opened, model_path: str, family: "FamilyAdapter"
+    config: EvaluateConfig, opened: Opened, *, model: str, family: "FamilyAdapter"
 ) -> Evaluation:
-    """Find the stored answers of this protocol and, for `job=run`, the questions still open."""
+    """Find the stored answers of this protocol and, for `job=run`, the questions still open.
+
+    Args:
+        config: of the run.
+        opened: the benchmark.
+        model: what tells the weights that answer from others.
+        family: of the model.
+    """
     from easyvideor1.evaluate import protocol as protocols
     from easyvideor1.evaluate.results import ResultFolder
     from easyvideor1.preprocess.store import ClipStore
 
     benchmark = opened.config
     protocol = protocols.describe(
-        opened.name, config, benchmark, opened.samples, model_path=model_path, rules=family.rules
+        opened.name, config, benchmark, opened.samples, model=model, rules=family.rules
     )
     folder = ResultFolder(resolve_output(config.output_dir) / opened.name, protocol)
     store = ClipStore(config.cache, benchmark.budget, family.rules, config.decode, validation=True)
@@ -235,7 +244,7 @@ def _again(
     return config.retry_failed and prediction.status in FAILED
 
 
-def _cache_frames(config: EvaluateConfig, evaluation: Evaluation) -> None:
+def cache_frames(config: EvaluateConfig, evaluation: Evaluation) -> None:
     """Do what `cache.mode` says about missing clips; questions about undecodable media end here."""
     from easyvideor1.preprocess.engine import ensure_cached
 

@@ -77,10 +77,16 @@ def to_dataclass(config: Any, expected: type[T]) -> T:
 
 
 def compose(config_name: str, overrides: list[str], expected: type[T]) -> T:
-    """Compose a command's config in code, as the command line would. For tests and tools."""
+    """Compose a command's config in code, as the command line would; also within a command."""
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
 
     register_resolvers()
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        return to_dataclass(hydra_compose(config_name, overrides), expected)
+    instance = GlobalHydra.instance()
+    outer, instance.hydra = instance.hydra, None  # Hydra knows one command at a time
+    try:
+        with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+            return to_dataclass(hydra_compose(config_name, overrides), expected)
+    finally:
+        instance.hydra = outer

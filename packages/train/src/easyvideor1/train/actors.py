@@ -104,6 +104,23 @@ class Actors:
         begun = [Call(i, getattr(self._handles[i], method).remote(*args)) for i, args in calls]
         return self._results(begun, method, timeout_s=timeout_s, stop=stop, outlive_deaths=True)
 
+    async def one(self, index: int, method: str, *args: Any) -> Any:
+        """Await a method of one actor.
+
+        Raises:
+            ActorDiedError: the actor, or its engine, is dead.
+        """
+        from ray.exceptions import RayActorError, RayTaskError
+
+        try:
+            return await getattr(self._handles[index], method).remote(*args)
+        except RayActorError as error:
+            raise self._died(method, index) from error
+        except RayTaskError as error:
+            if isinstance(error.cause, EngineDiedError):
+                raise self._died(method, index) from error
+            raise error.cause from None
+
     def subset(self, indices: Sequence[int]) -> "Actors":
         """Some of them, under the same name."""
         return Actors(self.name, [self._handles[i] for i in indices], logs=self._logs)

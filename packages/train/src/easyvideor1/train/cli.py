@@ -8,6 +8,7 @@ import errno
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from easyvideor1.preprocess.config import CacheMode
 from easyvideor1.schema.cli import run_command
@@ -17,6 +18,9 @@ from easyvideor1.schema.records import Sample
 from easyvideor1.schema.table import problem_types_of
 from easyvideor1.train.config import NO_CRITIC, Job, TrainConfig, register
 from easyvideor1.train.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from easyvideor1.train.live_benchmarks import LiveBenchmarks
 
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -93,6 +97,7 @@ def train_model(config: TrainConfig) -> float | None:
         print(f"continuing from {start.folder}")
 
     cache_clips(config, datasets)
+    benchmarks = open_benchmarks(config, folder)
     folder.begin(config)
 
     from easyvideor1.train.actors import ActorFailedError
@@ -102,7 +107,12 @@ def train_model(config: TrainConfig) -> float | None:
 
     try:
         with open_runtime(
-            config, folder, start, train=datasets.train, validation=datasets.validation
+            config,
+            folder,
+            start,
+            train=datasets.train,
+            validation=datasets.validation,
+            benchmarks=benchmarks,
         ) as runtime:
             with runtime.stop.listening():
                 accuracy = train(config, runtime)
@@ -149,6 +159,22 @@ def with_model(config: TrainConfig) -> TrainConfig:
     path = ensure_model(config.model)
     check_family(path)
     return replace(config, model=replace(config.model, path=path))
+
+
+def open_benchmarks(config: TrainConfig, folder: RunFolder) -> "LiveBenchmarks | None":
+    """The benchmarks of `validation.benchmarks` with their frames cached; None for none.
+
+    Raises:
+        UserError: for one that is not there, or none of whose media are.
+    """
+    if not config.validation.benchmarks:
+        return None
+    from easyvideor1.train.live_benchmarks import LiveBenchmarks
+
+    benchmarks = LiveBenchmarks(config, folder.validation)
+    if config.cache.mode is not CacheMode.live:
+        benchmarks.cache_frames()
+    return benchmarks
 
 
 def cache_clips(config: TrainConfig, datasets: Datasets) -> None:

@@ -539,6 +539,27 @@ class TrainSection:
 
 
 @dataclass(kw_only=True, slots=True)
+class ValidationConfig:
+    """The `validation` group: benchmarks that are run every `train.validate_every` steps."""
+
+    benchmarks: list[str] = field(default_factory=list)
+    """Names as of `evr-evaluate benchmark=…`; beside `data.validation`, or in its place."""
+    overrides: list[str] = field(default_factory=list)
+    """As on the command line of `evr-evaluate`, e.g.
+    `[benchmarks.mvbench.data.media_root=/videos]`."""
+    best_by: str | None = None
+    """What rates checkpoints and what a sweep maximises: `accuracy` of `data.validation`, or a
+    benchmark, by its first official number; null: the former where there is one, else the first."""
+
+    def __post_init__(self) -> None:
+        if self.best_by not in (None, "accuracy", *self.benchmarks):
+            raise UserError(
+                f"validation.best_by={self.best_by} is none of accuracy"
+                + "".join(f", {name}" for name in self.benchmarks)
+            )
+
+
+@dataclass(kw_only=True, slots=True)
 class TrackingConfig:
     """Where metrics go. Console and `metrics.jsonl` in the run's folder are always written."""
 
@@ -720,6 +741,7 @@ class TrainConfig:
     reward: RewardConfig = field(default_factory=RewardConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     train: TrainSection = field(default_factory=TrainSection)
+    validation: ValidationConfig = field(default_factory=ValidationConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     ray: TrainRayConfig = field(default_factory=TrainRayConfig)
     plan: PlanConfig = field(default_factory=PlanConfig)

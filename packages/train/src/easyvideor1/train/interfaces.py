@@ -4,7 +4,7 @@ The loop sees only these. Ray actors satisfy them in a run; small in-memory obje
 Records cross process boundaries by pickle; no tensors, and nothing heavy is imported here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -326,5 +326,9 @@ class Runtime:
     """Samples with usable trajectories, and what reads them; None without a warm start."""
     validation: list[Prompt] = field(default_factory=list)
     """Held-out prompts; empty for none."""
+    benchmarks: "Callable[[int], list[dict[str, Any]]] | None" = None
+    """Runs the benchmarks of a step and returns their summaries; None for none."""
+    best_by: str = "accuracy"
+    """What a validation counts as: `accuracy` of the prompts, or a benchmark."""
     stop: Stop = field(default_factory=Stop)
     """Whether the run was asked to stop."""

@@ -5,6 +5,7 @@ A further run in the same process (a sweep) starts afresh. Called by `cli`.
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from easyvideor1.schema.records import Sample
@@ -15,6 +16,7 @@ from easyvideor1.train.hand_over import HandOver
 from easyvideor1.train.inputs import Inputs, open_store
 from easyvideor1.train.interfaces import Learner, Runtime, Sampler
 from easyvideor1.train.kl_penalty import KlPenalty
+from easyvideor1.train.live_benchmarks import LiveBenchmarks
 from easyvideor1.train.mixing import MixedSampler, OfflineGate
 from easyvideor1.train.processes import Processes, open_processes
 from easyvideor1.train.publishing import weight_transfer
@@ -34,6 +36,7 @@ def open_runtime(
     *,
     train: Sequence[Sample],
     validation: Sequence[Sample],
+    benchmarks: LiveBenchmarks | None = None,
 ) -> Generator[Runtime]:
     """Start all processes of a run, and end them.
 
@@ -43,6 +46,7 @@ def open_runtime(
         start: checkpoint to continue from.
         train: samples to train on.
         validation: held-out samples.
+        benchmarks: to validate with besides; None for none.
     """
     with open_processes(config, folder.path / "logs") as processes:
         # Loaded here while the processes load theirs.
@@ -52,7 +56,9 @@ def open_runtime(
         inputs = Inputs(config, family)
         load = open_store(config, family, validation=False).load
         with open_tracker(config, folder, start, load) as tracker:
-            runtime = assemble(config, folder, start, processes, tracker, inputs, train, validation)
+            runtime = assemble(
+                config, folder, start, processes, tracker, inputs, train, validation, benchmarks
+            )
             processes.await_start()
             try:
                 yield runtime
@@ -69,6 +75,7 @@ def assemble(
     inputs: Inputs,
     train: Sequence[Sample],
     validation: Sequence[Sample],
+    benchmarks: LiveBenchmarks | None,
 ) -> Runtime:
     """The parts of a run as the loop takes them; calls no actor."""
     stop = Stop()
@@ -96,6 +103,8 @@ def assemble(
     }
     if warm_start is not None:
         stateful["warm_start"] = warm_start
+    prompts = inputs.validation(validation)
+    default = "accuracy" if prompts or benchmarks is None else benchmarks.names[0]
     return Runtime(
         data=data,
         sampler=sampler,
@@ -115,6 +124,8 @@ def assemble(
         tracker=tracker,
         gate=gate,
         warm_start=None if warm_start is None else (warm_start, inputs.reader),
-        validation=inputs.validation(validation),
+        validation=prompts,
+        benchmarks=None if benchmarks is None else partial(benchmarks.run, rollouts),
+        best_by=config.validation.best_by or default,
         stop=stop,
     )

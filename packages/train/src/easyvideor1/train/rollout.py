@@ -30,7 +30,7 @@ from easyvideor1.train.stopping import Stop
 
 if TYPE_CHECKING:
     from easyvideor1.evaluate.engine import Memory
-    from easyvideor1.evaluate.engine_request import EngineRequest
+    from easyvideor1.evaluate.engine_request import EngineRequest, EngineResult
     from easyvideor1.evaluate.weight_buckets import WeightBucket
     from easyvideor1.preprocess.clip import Clip
     from easyvideor1.preprocess.store import ClipStore, LoadCounts
@@ -117,6 +117,10 @@ class EngineActor:
                 except RequestFailedError as error:
                     reason = str(error)
             return Refusal(reason=f"{reason}, twice")
+
+    async def generate(self, request: "EngineRequest") -> "EngineResult":
+        """What a benchmark asks, with its own frames; see `Engine.generate`."""
+        return await self._engine.generate(request)
 
     async def complete_in_order(self, asks: Sequence[Ask]) -> list[Answer]:
         """The same for all prompts of a rollout, see `Engine.generate_in_order`."""
@@ -322,6 +326,21 @@ class RaySampler:
             validation=validation,
         )
         return [group[0] if group else None for group in groups]
+
+    async def request(self, request: "EngineRequest") -> "EngineResult":
+        """What one engine makes of a request, whose media go to the same one each time.
+
+        Raises:
+            RequestRefusedError, RequestFailedError: as the engine.
+            ActorDiedError: the engine is dead; `replace_engine` is the way on.
+        """
+        media = [clip.key for clip in request.clips] or [request.request_id]
+        index = stable_hash(*media) % len(self._engines)
+        return await self._engines.one(index, "generate", request)
+
+    def replace_engine(self, death: ActorDiedError) -> None:
+        """Start a dead engine anew, with the newest weights; raises where that cannot be."""
+        self._restart([death.index], death)
 
     def publish(self, send: SendWeights, version: int) -> None:
         """Replace every engine's weights by what `send` brings; no request sees a mixture."""

@@ -5,6 +5,7 @@
     export/                the trained model as a Hugging Face folder
     result.json            written when the run is finished
     metrics.jsonl  samples.jsonl  data_report.jsonl  samples/step_000010.html
+    validation/step_000010/<benchmark>/<fingerprint>/   as evr-evaluate writes it
     logs/                  what engines and learner ranks print
 
 A checkpoint gets its name when it is on the disk, so a folder with the right name is whole. No
@@ -114,6 +115,11 @@ class RunFolder:
     def sample_pages(self) -> Path:
         """Pages of sampled groups with their frames."""
         return self.path / "samples"
+
+    @property
+    def validation(self) -> Path:
+        """Results of benchmarks, by step."""
+        return self.path / "validation"
 
     @property
     def data_report(self) -> Path:

@@ -184,7 +184,8 @@ class ConsoleSink:
     def log(self, metrics: Mapping[str, float], *, step: int) -> None:
         if "validation/refused" in metrics:
             tqdm.write(f"step {step}: {_validation_line(metrics)}")
-            return
+        if all(name.startswith("validation/") for name in metrics):
+            return  # what benchmarks say is printed by evaluate
         phase = "warm start" if is_warm_start(metrics) else "training"
         bar = self._bars.get(phase) or self._open(phase)
         if headline := _headline(metrics):  # what is told after a step, of its checkpoint, has none

@@ -1,4 +1,4 @@
-"""Accuracy on held-out samples, answered greedily by the live engine.
+"""Accuracy on held-out samples, answered greedily by the live engine, and benchmarks.
 
 A prompt that the engine refuses counts as answered wrongly: the denominator is the same at every
 step and for every run on the same samples.
@@ -11,21 +11,35 @@ from statistics import fmean
 
 from easyvideor1.schema.records import Completion, Sample, Score
 from easyvideor1.train.interfaces import Position, Runtime
+from easyvideor1.train.live_benchmarks import headline, metrics_of
 from easyvideor1.train.stopping import StopRequestedError
 
 
 def validate(runtime: Runtime, position: Position) -> Position:
-    """Log accuracy in total and by problem type, over all prompts.
+    """Log the accuracy over all prompts, by problem type too, and what the benchmarks say.
 
     Returns:
-        `position` with the accuracy; unchanged where there is none, or the run is to stop.
+        `position` with what `best_by` names; unchanged where there is nothing to validate on, or
+        the run is to stop.
     """
-    if not runtime.validation:
-        return position
-    try:
-        completions = runtime.sampler.answer(runtime.validation)
-    except StopRequestedError:
-        return position
+    values: dict[str, float] = {}
+    if runtime.validation:
+        try:
+            completions = runtime.sampler.answer(runtime.validation)
+        except StopRequestedError:
+            return position
+        metrics = _prompt_metrics(runtime, completions)
+        runtime.tracker.log(metrics, step=position.step)
+        values["accuracy"] = metrics["validation/accuracy"]
+    if runtime.benchmarks is not None:
+        summaries = runtime.benchmarks(position.step)
+        runtime.tracker.log(metrics_of(summaries), step=position.step)
+        if runtime.best_by != "accuracy":
+            values[runtime.best_by] = headline(summaries, runtime.best_by)
+    return replace(position, validation=values.get(runtime.best_by, position.validation))
+
+
+def _prompt_metrics(runtime: Runtime, completions: Sequence[Completion | None]) -> dict[str, float]:
     answered = [
         (prompt.sample, completion)
         for prompt, completion in zip(runtime.validation, completions, strict=True)
@@ -33,9 +47,7 @@ def validate(runtime: Runtime, position: Position) -> Position:
     ]
     refused = [p.sample for p, c in zip(runtime.validation, completions, strict=True) if c is None]
     metrics = {"validation/refused": float(len(refused))}
-    metrics |= _accuracy(answered, runtime.score(answered) if answered else [], refused)
-    runtime.tracker.log(metrics, step=position.step)
-    return replace(position, validation=metrics["validation/accuracy"])
+    return metrics | _accuracy(answered, runtime.score(answered) if answered else [], refused)
 
 
 def _accuracy(
