@@ -223,7 +223,8 @@ def without_memory(metrics: dict[str, float]) -> dict[str, float]:
     return {
         name: value
         for name, value in metrics.items()
-        if not name.endswith(("_gb", "/computed_tokens")) and not name.startswith("seconds/")
+        if not name.endswith(("_gb", "/computed_tokens", "/tflops"))
+        and not name.startswith("seconds/")
     }
 
 

@@ -1,7 +1,7 @@
 """Numbers of a step that come from several processes."""
 
 from easyvideor1.preprocess.store import LoadCounts
-from easyvideor1.train.metrics import CacheMetrics, learner_rate
+from easyvideor1.train.metrics import CacheMetrics, rates
 
 
 def test_the_hit_rate_is_that_of_all_processes_since_the_last_step() -> None:
@@ -19,7 +19,11 @@ def test_the_hit_rate_is_that_of_all_processes_since_the_last_step() -> None:
     assert metrics.since_last(second) == {}, "a step without media has no hit rate"
 
 
-def test_a_rate_is_tokens_over_the_seconds_of_the_update_alone() -> None:
+def test_a_rate_is_tokens_over_the_seconds_of_its_phase_alone() -> None:
     seconds = {"seconds/rollout": 40.0, "seconds/update": 8.0, "seconds/step": 50.0}
-    assert learner_rate({"learner/tokens": 2000.0}, seconds) == {"learner/tokens_per_s": 250.0}
-    assert learner_rate({}, seconds) == {}, "a step without an update has no rate"
+    counted = {"learner/tokens": 2000.0, "rollout/tokens": 400.0}
+    assert rates(counted, seconds) == {
+        "learner/tokens_per_s": 250.0,
+        "rollout/tokens_per_s": 10.0,
+    }
+    assert rates({"rollout/tokens": 0.0}, seconds) == {}, "a step without an update has no rate"

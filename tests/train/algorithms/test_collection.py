@@ -128,7 +128,8 @@ def test_a_step_takes_one_batch_whatever_its_groups_say(table, config):
     got = collect(config, scripted.runtime, step=5, clock=clock)
     assert ids(got.experiences) == ["s0", "s2", "s3"]
     assert [e.group.rewards for e in got.experiences] == [[1] * 4, [0] * 4, [1, 0, 1, 0]]
-    assert scripted.num_taken == 4 and got.metrics == {"groups/refused": 1.0}
+    assert scripted.num_taken == 4
+    assert got.metrics == {"groups/refused": 1.0, "rollout/tokens": 24.0}
     assert scripted.refused == ["s1"]
     (call,) = scripted.calls
     assert call.sizes == [4] * 4 and call.which == {"step": 5, "draw": 0}
@@ -138,7 +139,8 @@ def test_a_step_takes_one_batch_whatever_its_groups_say(table, config):
 
 def test_a_step_whose_prompts_are_all_refused_has_no_experience(table, config):
     got = collected(config, Scripted(table, {"s0": "", "s1": ""}))
-    assert got.experiences == [] and got.metrics == {"groups/refused": 4.0}
+    assert got.experiences == []
+    assert got.metrics == {"groups/refused": 4.0, "rollout/tokens": 0.0}
     assert summarize(got.experiences) == {"groups/skipped_step": 1.0}
 
 
@@ -157,6 +159,7 @@ def test_groups_without_spread_are_replaced_by_further_prompts(table, config):
     assert scripted.refused == ["s3"] and scripted.num_taken == 8
     assert got.metrics == {
         "groups/refused": 1.0,
+        "rollout/tokens": 56.0,
         "dynamic_sampling/draws": 2.0,
         "dynamic_sampling/prompts": 8.0,
         "dynamic_sampling/without_spread": 3.0,
@@ -327,7 +330,8 @@ def test_a_prompt_without_a_greedy_answer_has_no_baseline_and_is_left_out(table,
     scripted = Scripted(table, {"s0": "RW", "s1": "R?", "s2": "WW", "s3": "RR"})
     got = collected(remax(config), scripted)
     assert ids(got.experiences) == ["s0", "s2", "s3"]
-    assert scripted.refused == ["s1"] and got.metrics == {"groups/refused": 1.0}
+    assert scripted.refused == ["s1"]
+    assert got.metrics == {"groups/refused": 1.0, "rollout/tokens": 14.0}
 
 
 VIDEO = (Media(kind=MediaKind.image, path="a.png"), Media(kind=MediaKind.video, path="a.mp4"))

@@ -46,9 +46,9 @@ class CostModel:
         *,
         language_weights: int,
         trained_language_weights: int,
-        vision_weights: int,
-        passed_vision_weights: int,
-        trained_vision_weights: int,
+        vision_weights: float,
+        passed_vision_weights: float,
+        trained_vision_weights: float,
         shares_prompts: bool = False,
     ) -> "CostModel":
         """From the numbers of weights, and of those that are trained, of both parts.

@@ -58,6 +58,8 @@ class Batch:
     """Tokens of all branches, each with its prompt; whatever the form."""
     num_computed: int
     """Tokens that run through the model, padding left out."""
+    num_pairs: int
+    """Pairs of a token and one that it attends to, itself included."""
     sample_ids: tuple[str, ...]
     """Samples whose prompts are in it."""
 
@@ -101,6 +103,7 @@ def padded_batch(forest: Forest, pad_token_id: int) -> Batch:
         rows=branches,
         targets=targets,
         num_computed=sum(lengths),
+        num_pairs=sum(map(_causal_pairs, lengths)),
         tree=None,
     )
 
@@ -146,6 +149,8 @@ def packed_batch(forest: Forest) -> Batch:
         rows=[segments],
         targets=targets,
         num_computed=sum(shape.segments),
+        num_pairs=sum(map(_causal_pairs, shape.segments))
+        + sum(p * c for p, c in zip(shape.prefixes, shape.continuations, strict=True)),
         tree=shape,
     )
 
@@ -159,6 +164,10 @@ def _refuse_forks(tree: TokenTree, paths: Sequence[Sequence[TreeSegment]]) -> No
 
 def _num_tokens(segments: Sequence[TreeSegment]) -> int:
     return sum(len(segment.token_ids) for segment in segments)
+
+
+def _causal_pairs(length: int) -> int:
+    return length * (length + 1) // 2
 
 
 _TARGET_FIELDS = (
@@ -182,6 +191,7 @@ def _batch(
     rows: Sequence[Sequence[TreeSegment]],
     targets: Sequence[tuple[Tensor, ...]],
     num_computed: int,
+    num_pairs: int,
     tree: TreeShape | None,
 ) -> Batch:
     """Puts the parts together; each distinct medium of the rows' segments once."""
@@ -205,6 +215,7 @@ def _batch(
         row_media=tuple(row_media),
         num_tokens=sum(one.branch_tokens(leaf) for one in forest for leaf in one.leaves()),
         num_computed=num_computed,
+        num_pairs=num_pairs,
         sample_ids=tuple(one.sample_id for one in forest if one.sample_id),
         **{name: torch.cat(parts) for name, parts in fields},
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from easyvideor1.schema.errors import UserError
-from easyvideor1.schema.records import Completion, Group, MediaKind, Score, ScoreStatus
+from easyvideor1.schema.records import Completion, Group, MediaKind, Score, ScoreStatus, Source
 from easyvideor1.train.algorithm_config import AdvantageName, DynamicSamplingConfig
 from easyvideor1.train.config import TrainConfig
 from easyvideor1.train.interfaces import Experience, Prompt, Runtime
@@ -66,6 +66,8 @@ class Rollouts:
         """Taken from the data."""
         self.num_refused = 0
         """Of them, by the engine."""
+        self.num_tokens = 0
+        """Sampled, greedy answers and controls included."""
         self.num_poor = 0
         """Groups below the bar of `mixing=gated`."""
         self.num_gated = 0
@@ -84,6 +86,7 @@ class Rollouts:
                 prompts, sizes, step=self._step, draw=self.num_draws
             )
             self._refuse([p for p, group in zip(prompts, groups, strict=True) if not group])
+            self._count(groups)
         self.num_draws += 1
         self.num_prompts += count
         answered = [(p, group) for p, group in zip(prompts, groups, strict=True) if group]
@@ -99,7 +102,10 @@ class Rollouts:
 
     def metrics(self) -> dict[str, float]:
         """Groups refused, and with `mixing=gated` how many were poor and how many were mixed."""
-        metrics = {"groups/refused": float(self.num_refused)}
+        metrics = {
+            "groups/refused": float(self.num_refused),
+            "rollout/tokens": float(self.num_tokens),
+        }
         if self._runtime.gate is None:
             return metrics
         metrics["mixing/poor_groups"] = float(self.num_poor)
@@ -120,6 +126,7 @@ class Rollouts:
         with self._clock("rollout"):
             answers = self._runtime.sampler.answer(prompts, validation=False)
             self._refuse([p for p, a in zip(prompts, answers, strict=True) if a is None])
+            self._count([[answer] for answer in answers if answer is not None])
         pairs = [(e, a) for e, a in zip(experiences, answers, strict=True) if a is not None]
         scores = self._score([e.prompt for e, _ in pairs], [[answer] for _, answer in pairs])
         return [
@@ -136,11 +143,16 @@ class Rollouts:
             groups = self._runtime.sampler.generate(
                 prompts, [size] * len(prompts), step=self._step, shuffled_frames=True
             )
+            self._count(groups)
         scores = iter(self._score(prompts, groups))
         return [
             replace(e, control=tuple(next(scores))) if shows_video(e.prompt) else e
             for e in experiences
         ]
+
+    def _count(self, groups: Sequence[Sequence[Completion]]) -> None:
+        sampled = (c for group in groups for c in group if c.source is Source.policy)
+        self.num_tokens += sum(len(completion.token_ids) for completion in sampled)
 
     def _refuse(self, prompts: Sequence[Prompt]) -> None:
         details = {p.sample.id: "the log of the engine says why" for p in prompts}

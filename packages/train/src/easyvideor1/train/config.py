@@ -572,6 +572,8 @@ class TrackingConfig:
     wandb: bool = False
     """Weights & Biases, by its own variables, e.g. WANDB_MODE=offline; needs the extra `wandb`."""
     wandb_project: str = "easyvideor1"
+    peak_tflops: float | None = None
+    """Of a rank's device, for `learner/mfu`; null: of its GPU in bfloat16, where that is known."""
     samples_every: int = 10
     """Steps between tables of sampled completions."""
     samples_groups: int = 4
@@ -587,6 +589,8 @@ class TrackingConfig:
                     f"install it (pip install 'easyvideor1-train[{name}]'), or set "
                     f"tracking.{name}=false"
                 )
+        if self.peak_tflops is not None and self.peak_tflops <= 0:
+            raise UserError(f"tracking.peak_tflops must be above 0, got {self.peak_tflops}")
         if self.samples_every < 1 or self.samples_groups < 0 or self.samples_frames < 0:
             raise UserError(
                 "tracking needs samples_every >= 1, samples_groups >= 0 and samples_frames >= 0, "

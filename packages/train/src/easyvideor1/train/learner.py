@@ -28,6 +28,7 @@ from easyvideor1.train.collectives import max_over_ranks, sum_over_ranks
 from easyvideor1.train.config import LearnerConfig, OptimizerConfig, RolloutConfig
 from easyvideor1.train.costs import cost_model_of
 from easyvideor1.train.failures import at_samples
+from easyvideor1.train.flops import FlopModel, peak_tflops
 from easyvideor1.train.freezing import frozen_prefixes
 from easyvideor1.train.head import TokenScores
 from easyvideor1.train.interfaces import CheckpointBytes, Objective, TrainExample
@@ -117,6 +118,7 @@ class RankLearner:
             self.reference = self._load_reference(dtype, trust_remote_code=trust_remote_code)
         costs = self.cost_model
         self._patch_tokens = costs.patch_tokens
+        self._flops = FlopModel.of(language_model, costs)
         self._has_learned = False
         self._writer = checkpoint.RankWriter()
         self.begin(config.optimizer, total_updates=None)
@@ -211,6 +213,7 @@ class RankLearner:
         screened = self._screen(examples)
         tally = Tally(self.device)
         tally.add("refused_completions", torch.tensor(screened.num_refused))
+        tally.add("flops", torch.zeros((), dtype=torch.float64))
         self._refused |= screened.unusable
         steps = screened.cut(cuts)
         clock = Stopwatch()
@@ -462,6 +465,10 @@ class RankLearner:
                 tally.add("loss", loss.detach())
                 losses.add(loss, batch.sample_ids)
                 tally.count(scores.entropy.detach(), batch)
+                if batch.sample_ids:  # an idle forest does nothing worth counting
+                    tally.add(
+                        "flops", torch.tensor(self._flops.of_batch(batch), dtype=torch.float64)
+                    )
         tally.add_max("activation_gb", torch.tensor([activations.num_bytes / 1e9]))
         grad_norm = clip_gradients(self.model.parameters(), self.optimizer_config.max_grad_norm)
         self._apply(grad_norm, losses)
@@ -503,6 +510,9 @@ class RankLearner:
         if not grad_norms:
             return metrics
         metrics["learner/loss"] = sums["loss"] / len(grad_norms)
+        metrics["learner/tflops"] = sums["flops"] / 1e12
+        if (peak := peak_tflops(self.device)) is not None:
+            metrics["learner/peak_tflops"] = peak
         metrics["learner/grad_norm"] = sum(grad_norms) / len(grad_norms)
         return metrics | describe(sums, maxima)
 

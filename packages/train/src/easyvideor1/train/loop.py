@@ -10,9 +10,10 @@ from dataclasses import replace
 from easyvideor1.train.collection import collect
 from easyvideor1.train.config import TrainConfig
 from easyvideor1.train.examples import count_dropped, to_examples
+from easyvideor1.train.flops import utilization
 from easyvideor1.train.interfaces import Position, Runtime
 from easyvideor1.train.left_out import Reason
-from easyvideor1.train.metrics import Stopwatch, learner_rate, summarize
+from easyvideor1.train.metrics import Stopwatch, rates, summarize
 from easyvideor1.train.stopping import StopRequestedError, stopped
 from easyvideor1.train.validation import validate
 from easyvideor1.train.warm_start import warm_start
@@ -88,7 +89,8 @@ def take_step(config: TrainConfig, runtime: Runtime, position: Position) -> Posi
         | runtime.advantages.metrics()
         | runtime.kl.metrics()
         | learned
-        | learner_rate(learned, clock.phases())
+        | rates(collected.metrics | learned, clock.phases())
+        | utilization(learned, clock.phases(), num_ranks=config.learner.ranks)
         | data.metrics()
         | sampler.metrics()
         | runtime.checkpoints.metrics()

@@ -43,19 +43,22 @@ def is_warm_start(names: Iterable[str]) -> bool:
     return any(name.startswith(WARM_START) for name in names)
 
 
-def learner_rate(learned: Mapping[str, float], seconds: Mapping[str, float]) -> dict[str, float]:
-    """Tokens of sequences per second of an update, over all ranks.
+def rates(metrics: Mapping[str, float], seconds: Mapping[str, float]) -> dict[str, float]:
+    """Tokens per second: of sequences in an update, sampled in a rollout; over all processes.
 
     Args:
-        learned: what `Learner.update` told; empty where nothing was updated.
+        metrics: with `learner/tokens` and `rollout/tokens`, as far as there are any.
         seconds: of the step, by phase.
 
     Returns:
-        `learner/tokens_per_s`, or nothing where no tokens were counted.
+        `learner/tokens_per_s` and `rollout/tokens_per_s`, of those that were counted.
     """
-    if "learner/tokens" not in learned:
-        return {}
-    return {"learner/tokens_per_s": learned["learner/tokens"] / seconds["seconds/update"]}
+    phases = {"learner": "seconds/update", "rollout": "seconds/rollout"}
+    return {
+        f"{part}/tokens_per_s": metrics[f"{part}/tokens"] / seconds[phase]
+        for part, phase in phases.items()
+        if metrics.get(f"{part}/tokens")
+    }
 
 
 def _describe(groups: Sequence[Group]) -> dict[str, float]:

@@ -215,6 +215,8 @@ class RayLearner:
         self._always_everything = config.rollout.colocated
         self._engines_have_frozen_parts = False
         self._cost_model: CostModel | None = None
+        peak = config.tracking.peak_tflops
+        self._peak = {} if peak is None else {"learner/peak_tflops": peak}
         self._cache_metrics = CacheMetrics("learner")
 
     def begin(self, objective: Objective) -> None:
@@ -242,7 +244,7 @@ class RayLearner:
         learned = self._ranks.each("update", calls, timeout_s=self._timeout_s)[0]
         counts = self._ranks.all("load_counts", timeout_s=self._timeout_s)
         balance = {"learner/makespan_over_mean": division.makespan_over_mean}
-        return learned | balance | self._cache_metrics.since_last(counts)
+        return learned | self._peak | balance | self._cache_metrics.since_last(counts)
 
     def take_refused(self) -> dict[str, str]:
         """By id, the samples whose media updates could not have since the last call, and why."""

@@ -8,9 +8,10 @@ then starts with a fresh optimizer.
 from dataclasses import replace
 
 from easyvideor1.train.config import TrainConfig
+from easyvideor1.train.flops import utilization
 from easyvideor1.train.interfaces import Data, Position, Runtime, TrainExample
 from easyvideor1.train.left_out import Reason
-from easyvideor1.train.metrics import WARM_START, Stopwatch, learner_rate
+from easyvideor1.train.metrics import WARM_START, Stopwatch, rates
 from easyvideor1.train.offline import OfflineReader
 from easyvideor1.train.stopping import stopped
 
@@ -35,7 +36,8 @@ def warm_start(config: TrainConfig, runtime: Runtime, position: Position) -> Pos
             data.refuse(runtime.learner.take_refused(), Reason.refused_by_learner)
         metrics = (
             learned
-            | learner_rate(learned, clock.phases())
+            | rates(learned, clock.phases())
+            | utilization(learned, clock.phases(), num_ranks=config.learner.ranks)
             | data.metrics()
             | reader.metrics()
             | runtime.checkpoints.metrics()
