@@ -63,7 +63,11 @@ def test_activations_are_those_that_an_update_keeps(sharp_models, name, recomput
     )
     examples = group_of(family_at(path), kind)
     metrics = learner.update(examples)
-    planned = costs.of(metrics["learner/computed_tokens"], examples[0].prompt.num_patches)
+    planned = costs.of(
+        metrics["learner/computed_tokens"],
+        examples[0].prompt.num_patches,
+        metrics["learner/trained_tokens"],
+    )
     assert planned == pytest.approx(1e9 * metrics["learner/activation_gb"], rel=0.06)
 
 

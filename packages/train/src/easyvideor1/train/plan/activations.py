@@ -33,10 +33,16 @@ class ActivationCosts:
     """Of the vision tower, over all layers."""
     per_layer_token: float
     """Of the costliest layer of the language model alone."""
+    per_target: float = 0.0
+    """Of the head: the hidden state that a token is predicted from."""
 
-    def of(self, num_tokens: float, num_patches: float) -> float:
+    def of(self, num_tokens: float, num_patches: float, num_targets: float) -> float:
         """Of a micro-batch."""
-        return self.per_token * num_tokens + self.per_patch * num_patches
+        return (
+            self.per_token * num_tokens
+            + self.per_patch * num_patches
+            + self.per_target * num_targets
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,7 +104,10 @@ def measure(model_path: str, config: LearnerConfig, dtype: torch.dtype) -> Activ
     taller = kept(replace(base, depth=base.depth + 1))
     per_patch += (vision.depth - base.depth) * (taller - at_base) / base.patches
     return ActivationCosts(
-        per_token=per_token, per_patch=per_patch, per_layer_token=max(per_layer.values())
+        per_token=per_token,
+        per_patch=per_patch,
+        per_layer_token=max(per_layer.values()),
+        per_target=text.hidden_size * dtype.itemsize,
     )
 
 

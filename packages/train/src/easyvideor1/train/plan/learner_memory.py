@@ -112,6 +112,8 @@ class MicroBatch:
 
     num_tokens: float
     num_patches: float
+    num_targets: float
+    """Of its tokens, those of answers."""
 
 
 def largest_micro_batch(
@@ -129,8 +131,8 @@ def largest_micro_batch(
     found = [_micro_batch_of(prompt, config, patch_tokens) for prompt in prompts]
     return max(
         found,
-        key=lambda one: costs.of(one.num_tokens, one.num_patches),
-        default=MicroBatch(num_tokens=0.0, num_patches=0.0),
+        key=lambda one: costs.of(one.num_tokens, one.num_patches, one.num_targets),
+        default=MicroBatch(num_tokens=0.0, num_patches=0.0, num_targets=0.0),
     )
 
 
@@ -142,15 +144,21 @@ def _micro_batch_of(prompt: PromptSize, config: TrainConfig, patch_tokens: float
         sequence = prompt.num_tokens + answer
         count = min(max(1, budget // sequence), num_groups * rollout.group_size)
         shown = -(-count // rollout.group_size)
-        return MicroBatch(num_tokens=count * sequence, num_patches=shown * prompt.num_patches)
+        return MicroBatch(
+            num_tokens=count * sequence,
+            num_patches=shown * prompt.num_patches,
+            num_targets=count * answer,
+        )
     root = prompt.num_tokens + patch_tokens * prompt.num_patches
     answers = rollout.group_size * answer
     whole = min(max(1, int(budget // (root + answers))), num_groups)
     # A group that does not fit is cut, and its parts hold so much of answers, or one.
     own = answers if root + answers <= budget else max(budget - root, budget / 2, answer)
+    own = min(own, answers)
     return MicroBatch(
-        num_tokens=whole * (prompt.num_tokens + min(own, answers)),
+        num_tokens=whole * (prompt.num_tokens + own),
         num_patches=whole * prompt.num_patches,
+        num_targets=whole * own,
     )
 
 
@@ -187,12 +195,15 @@ def rank_parts(
         # The root, two blocks (one comes while the other computes) and the gradients of one.
         gathered = sizes.outside_blocks + 3 * sizes.largest_block
         parts.append(Part(name="gathered weights", num_bytes=dtype.itemsize * gathered))
-    # Every token of the batch is a target at most; the head's gradient is summed beside the logits.
-    logits = min(learner.logits_mb * MB, COPIES * FLOAT * sizes.vocabulary * batch.num_tokens)
+    # The head's gradient is summed beside the logits.
+    logits = min(learner.logits_mb * MB, COPIES * FLOAT * sizes.vocabulary * batch.num_targets)
     head = FLOAT * sizes.head if sizes.is_head_trained else 0
     return [
         *parts,
-        Part(name="activations", num_bytes=costs.of(batch.num_tokens, batch.num_patches)),
+        Part(
+            name="activations",
+            num_bytes=costs.of(batch.num_tokens, batch.num_patches, batch.num_targets),
+        ),
         Part(name="a layer's backward", num_bytes=costs.per_layer_token * batch.num_tokens),
         Part(name="logits", num_bytes=logits + head),
     ]
