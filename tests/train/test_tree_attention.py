@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from transformers import AutoModelForImageTextToText
 
 from easyvideor1.schema.errors import UserError
-from easyvideor1.train.attention_kernels import kernel_for
+from easyvideor1.train.attention_kernels import GpuKernel, kernel_for
 from easyvideor1.train.tree_attention import TreeAttention
 from easyvideor1.train.tree_delta_rule import fork_states, is_gated_delta_net
 from easyvideor1.train.tree_shape import TreeShape
@@ -95,9 +95,10 @@ def test_a_branch_reads_nothing_of_its_neighbours():
 
 
 def test_a_gpu_in_float32_is_refused_with_the_way_out():
-    elsewhere = torch.empty(1, device="meta")
+    gpu = torch.device("cuda", 0)
     with pytest.raises(UserError, match=r"set model\.dtype=bfloat16, or learner\.layout=padded"):
-        kernel_for(elsewhere)
+        kernel_for(gpu, torch.float32)
+    assert isinstance(kernel_for(gpu, torch.bfloat16), GpuKernel)
 
 
 def test_a_forked_recurrence_is_the_layers_own_on_each_sequence(sharp_models):

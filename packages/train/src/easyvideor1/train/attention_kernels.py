@@ -176,18 +176,18 @@ class GpuKernel:
         return d_query, d_key, d_value
 
 
-def kernel_for(query: Tensor) -> AttentionKernel:
-    """The kernel for tensors like `query`.
+def kernel_for(device: torch.device, dtype: torch.dtype) -> AttentionKernel:
+    """The kernel that computes on `device` in `dtype`.
 
     Raises:
         UserError: on a GPU, for a dtype that its flash attention does not compute in.
     """
-    if query.device.type == "cpu":
+    if device.type == "cpu":
         return CpuKernel()
-    if query.dtype not in HALF:
+    if dtype not in HALF:
         raise UserError(
             f"learner.layout packs sequences, which a GPU computes in bfloat16, not in "
-            f"{str(query.dtype).removeprefix('torch.')}; set model.dtype=bfloat16, or "
+            f"{str(dtype).removeprefix('torch.')}; set model.dtype=bfloat16, or "
             "learner.layout=padded"
         )
     return GpuKernel()

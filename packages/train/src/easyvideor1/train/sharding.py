@@ -23,6 +23,7 @@ from transformers import AutoModelForImageTextToText, PreTrainedModel
 from easyvideor1.schema.errors import UserError
 from easyvideor1.train import tree_attention
 from easyvideor1.train.adapters import add_adapters
+from easyvideor1.train.attention_kernels import kernel_for
 from easyvideor1.train.config import LearnerConfig
 from easyvideor1.train.freezing import freeze
 from easyvideor1.train.model_forward import PolicyModel
@@ -137,6 +138,8 @@ def shard(
         UserError: for a dtype that needs a process group without one, or an unknown dtype.
     """
     compute_dtype = computation_dtype(dtype, device)
+    if not config.layout.is_padded:
+        kernel_for(device, compute_dtype)  # refused here, and not in the first update
     if not dist.is_initialized():
         if compute_dtype is not torch.float32:
             raise UserError(

@@ -29,7 +29,7 @@ class TreeAttention(torch.autograd.Function):
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, shape: TreeShape, scale: float
     ) -> Tensor:
         """[H, L, D] from query [H, L, D], key and value [K, L, D]."""
-        kernel = kernel_for(query)
+        kernel = kernel_for(query.device, query.dtype)
         lengths = shape.segments
         attended = kernel.forward(query, key, value, lengths, lengths, causal=True, scale=scale)
         if shape.branches:
