@@ -200,8 +200,15 @@ class PipelineConfig:
     """Threads that load frames."""
     max_requests: int = 256
     """Requests handed to the engine at once; it orders them itself."""
+    max_engine_restarts: int = 3
+    """An engine that dies is started anew so many times in all, and what it was asked is asked
+    again; one more death ends the run, which the same command continues."""
 
     def __post_init__(self) -> None:
+        if self.max_engine_restarts < 0:
+            raise UserError(
+                f"pipeline.max_engine_restarts must be at least 0, got {self.max_engine_restarts}"
+            )
         for name in ("prefetch_bytes", "load_workers", "max_requests"):
             if getattr(self, name) < 1:
                 raise UserError(f"pipeline.{name} must be at least 1, got {getattr(self, name)}")

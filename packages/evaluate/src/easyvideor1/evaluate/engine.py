@@ -9,7 +9,7 @@ learner never shares a process with an engine.
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -423,7 +423,11 @@ class Engine:
 
     async def stop(self) -> None:
         """End the engine process and free its memory."""
-        self._llm.shutdown()
+        import psutil
+
+        # vLLM looks for the children of a process that may end just then.
+        with suppress(psutil.NoSuchProcess):
+            self._llm.shutdown()
 
 
 @contextmanager

@@ -60,6 +60,7 @@ class Evaluation:
     scores: dict[tuple[str, str, int], Score] = field(default_factory=dict)
     """Of answers given in this run, by prediction key; the others are scored at the end."""
     seconds: dict[str, float] = field(default_factory=dict)
+    engine_restarts: int = 0
     section: "Section | None" = None
     """Of the report, once one is written."""
 
@@ -289,18 +290,44 @@ async def _answer_all(
     from easyvideor1.evaluate.engine_request import EngineDiedError
 
     engine = await Engine.start(model_path, config.engine, family)
+    num_restarts = 0
     try:
         for evaluation in evaluations:
             start = time.perf_counter()
-            await answer(config, evaluation, engine)
+            while True:
+                try:
+                    await answer(config, evaluation, engine)
+                    break
+                except EngineDiedError as death:
+                    num_restarts += 1
+                    _refuse_restart(config, num_restarts, death)
+                    evaluation.engine_restarts += 1
+                await engine.stop()
+                engine = await Engine.start(model_path, config.engine, family)
+                _leave_out_answered(evaluation)
             evaluation.seconds["answers"] = round(time.perf_counter() - start, 3)
-    except EngineDiedError as error:
-        raise UserError(
-            f"{error}; its own message is above. What was answered is stored: the same command "
-            "goes on from there"
-        ) from error
     finally:
         await engine.stop()
+
+
+def _refuse_restart(config: EvaluateConfig, number: int, death: Exception) -> None:
+    """Raise where the engine has died too often; else say that it is started anew."""
+    limit = config.pipeline.max_engine_restarts
+    if number > limit:
+        raise UserError(
+            f"{death}; its own message is above, and pipeline.max_engine_restarts={limit} is "
+            "reached. What was answered is stored: the same command goes on from there"
+        ) from death
+    print(f"{death}; starting it anew ({number} of {limit} times)", flush=True)
+
+
+def _leave_out_answered(evaluation: Evaluation) -> None:
+    """Keep the questions that have no stored answer."""
+    fingerprint = evaluation.folder.fingerprint
+    done = {prediction.key for prediction in evaluation.folder.predictions()}
+    evaluation.questions = [
+        q for q in evaluation.questions if (fingerprint, q.sample.id, q.repeat) not in done
+    ]
 
 
 async def answer(config: EvaluateConfig, evaluation: Evaluation, engine: "Generator") -> None:
@@ -375,6 +402,7 @@ def conclude(config: EvaluateConfig, evaluation: Evaluation, model_path: str) ->
         "metric": opened.config.metric.value,
         "notes": opened.config.notes,
         "seconds": evaluation.seconds,
+        "engine_restarts": evaluation.engine_restarts,
         "cache": _cache_use(evaluation.store),
     }
     summary = scoring.write_summary(folder.path, outcomes, opened.config, header)
