@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from easyvideor1.evaluate import run
+from easyvideor1.evaluate.compare import compare_runs
 from easyvideor1.evaluate.config import EvaluateConfig, register
 from easyvideor1.evaluate.protocol import model_identity
 from easyvideor1.schema.conf import compose
@@ -200,3 +201,32 @@ def test_a_question_whose_placeholders_do_not_match_is_not_asked_and_counted(ben
     assert bench.asked() == bench.all_questions - {row["id"]}
     statuses = bench.finish()["statuses"]
     assert statuses == {"load_failed": 1, "truncated": len(bench.all_questions) - 1}
+
+
+def test_a_change_of_fps_prompt_or_extractor_is_another_protocol_and_compare_names_it(
+    bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = ["benchmarks.toybox.max_samples=6"]
+    other = Bench(bench.engine, bench.data, tmp_path / "other", bench.cache)
+    first, again = bench.finish(*few), other.finish(*few)
+    assert first["fingerprint"] == again["fingerprint"]
+    same = compare_runs(bench.config("job=compare", f"a={first['folder']}", f"b={again['folder']}"))
+    assert not same.protocol and same.official.difference == 0
+    assert "they have the same protocol" in capsys.readouterr().out
+
+    changes = {
+        "benchmarks.toybox.budget.video.fps=1.0": "answers.frames.budget.video.fps",
+        "benchmarks.toybox.prompt.text='{question} {options}'": "answers.prompt.text",
+        "benchmarks.toybox.extractor.rule=first_character": "scoring.extractor.rule",
+    }
+    for override, field in changes.items():
+        _, evaluation = bench.open(*few, override)
+        evaluation.folder.close()
+        put_in_cache(evaluation.store, *evaluation.opened.samples)
+        changed = bench.finish(*few, override)
+        assert changed["fingerprint"] != first["fingerprint"]
+        b = f"b=toybox/{changed['fingerprint'][:8]}"
+        found = compare_runs(bench.config("job=compare", f"a={first['folder']}", b))
+        assert field in [change.field for change in found.protocol]
+        assert f"{field}: " in capsys.readouterr().out
+        assert found.official.questions == 6 and not found.only_a

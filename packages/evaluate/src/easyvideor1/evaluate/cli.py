@@ -14,8 +14,12 @@ def main() -> None:
 def run(config: EvaluateConfig) -> float | None:
     """Run one composed job; returns the mean accuracy over its benchmarks, for sweepers.
 
-    Of `job=passrate` it is the mean pass rate.
+    Of `job=passrate` it is the mean pass rate, of `job=compare` how much b is better than a.
     """
+    if config.job is Job.compare:
+        from easyvideor1.evaluate.compare import compare_runs
+
+        return compare_runs(config).official.difference
     if config.job is Job.passrate:
         from easyvideor1.evaluate.pass_rate import measure
 

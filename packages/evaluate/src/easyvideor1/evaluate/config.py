@@ -291,6 +291,8 @@ class Job(StrEnum):
     """Answer the training samples of `data` `k` times each and write them with their pass rate."""
     rescore = "rescore"
     """Read and score answers that lmms-eval logged, beside its own scores; no engine."""
+    compare = "compare"
+    """Line up the runs `a` and `b`: where their protocols differ, and by how much their scores."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -298,6 +300,10 @@ class EvaluateConfig:
     """Everything `evr-evaluate` reads."""
 
     job: Job = Job.run
+    a: str | None = None
+    """For `compare`: a run's folder, or `<benchmark>/<beginning of its fingerprint>`."""
+    b: str | None = None
+    """The run that is compared with `a`; what it scores more counts as positive."""
     seed: int = 0
     """Together with the sample id it seeds every answer that is not greedy."""
     blank_frames: bool = False
@@ -327,6 +333,10 @@ class EvaluateConfig:
     report: ReportConfig = field(default_factory=ReportConfig)
 
     def __post_init__(self) -> None:
+        if self.job is not Job.compare and (self.a or self.b):
+            raise UserError(f"a and b name the runs of job=compare; this is job={self.job.value}")
+        if self.job is Job.compare:
+            self._check_compare()
         if self.job is Job.passrate:
             self._check_pass_rate()
         elif self.data is not None or self.budget is not None:
@@ -344,6 +354,13 @@ class EvaluateConfig:
         if self.engine.dtype == "auto":
             self.engine.dtype = self.model.dtype
         self.engine.trust_remote_code |= self.model.trust_remote_code
+
+    def _check_compare(self) -> None:
+        if not (self.a and self.b):
+            raise UserError(
+                "job=compare needs two runs, for example "
+                "a=outputs/evaluate/video_mme/0123456789abcdef b=video_mme/fedcba"
+            )
 
     def _check_pass_rate(self) -> None:
         if self.data is None or not self.data.train:

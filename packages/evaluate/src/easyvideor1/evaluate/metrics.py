@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from easyvideor1.evaluate.aggregates import METRICS, by_field, group_metric, mean_accuracy
+from easyvideor1.evaluate.aggregates import METRICS, by_field, group_metric, mean, mean_accuracy
 from easyvideor1.evaluate.benchmark_config import Metric
 from easyvideor1.evaluate.outcome import Outcome
 from easyvideor1.rewards import render_gold, reward
@@ -40,25 +40,43 @@ def breakdown(outcomes: Sequence[Outcome], metric: Metric, field: str) -> dict[s
 
 
 def interval_95(outcomes: Sequence[Outcome]) -> tuple[float, float] | None:
-    """95 % confidence interval of the mean accuracy, clustered by video; None below two videos.
+    """95 % confidence interval of the mean accuracy, clustered by video; None below two videos."""
+    error = clustered_error(
+        [outcome.accuracy for outcome in outcomes], [video_of(o.sample) for o in outcomes]
+    )
+    if error is None:
+        return None
+    average = mean_accuracy(outcomes)
+    return max(0.0, average - 1.96 * error), min(1.0, average + 1.96 * error)
+
+
+def clustered_error(values: Sequence[float], clusters: Sequence[str]) -> float | None:
+    """Standard error of the mean of values that rise and fall together within a cluster.
 
     The variance of a mean of clustered observations is the sum over clusters of the squared sum
     of their residuals, over n², times G/(G-1) for G clusters (the sandwich estimator, Cameron and
     Miller 2015, section II).
+
+    Args:
+        values: [n], in any unit.
+        clusters: [n], the cluster of each.
+
+    Returns:
+        In the unit of the values; None below two clusters.
     """
-    clusters: dict[str, list[float]] = defaultdict(list)
-    for outcome in outcomes:
-        clusters[_video(outcome.sample)].append(outcome.accuracy)
-    count, groups = len(outcomes), len(clusters)
+    residuals: dict[str, list[float]] = defaultdict(list)
+    average = mean(values) if values else 0.0
+    for value, cluster in zip(values, clusters, strict=True):
+        residuals[cluster].append(value - average)
+    groups = len(residuals)
     if groups < 2:
         return None
-    average = mean_accuracy(outcomes)
-    squares = sum(sum(x - average for x in values) ** 2 for values in clusters.values())
-    error = math.sqrt(squares * groups / (groups - 1)) / count
-    return max(0.0, average - 1.96 * error), min(1.0, average + 1.96 * error)
+    squares = math.fsum(math.fsum(part) ** 2 for part in residuals.values())
+    return math.sqrt(squares * groups / (groups - 1)) / len(values)
 
 
-def _video(sample: Sample) -> str:
+def video_of(sample: Sample) -> str:
+    """What the questions about one video have in common: its file, or the first of its frames."""
     if not sample.media:
         return sample.id
     medium = sample.media[0]
@@ -111,7 +129,7 @@ def summarize(
         "strict_accuracy_interval_95": interval_95(strictly),
         "chance": sum(row["chance"] * row["questions"] for row in by_type.values()) / len(outcomes),
         "questions": len(outcomes),
-        "videos": len({_video(sample) for sample in samples}),
+        "videos": len({video_of(sample) for sample in samples}),
         "coverage": len(answered) / len(outcomes),
         "statuses": dict(sorted(statuses.items())),
         "score_statuses": _score_statuses(outcomes),

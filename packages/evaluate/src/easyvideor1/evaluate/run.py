@@ -392,7 +392,7 @@ def conclude(config: EvaluateConfig, evaluation: Evaluation, model_path: str) ->
         extractor=opened.config.extractor,
         known=evaluation.scores,
     )
-    scoring.write_scores(folder.path, outcomes)
+    scoring.write_scores(folder.path, outcomes, opened.config.group_by)
     header = {
         "benchmark": opened.name,
         "fingerprint": folder.fingerprint,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from easyvideor1.evaluate import metrics
+from easyvideor1.evaluate.aggregates import field_values
 from easyvideor1.evaluate.benchmark_config import ExtractorConfig, Rule
 from easyvideor1.evaluate.config import BenchmarkConfig
 from easyvideor1.evaluate.official import score_official
@@ -101,14 +102,23 @@ def _strict_scores(
     return kept | {p.key: score for (_, p), score in zip(new, scores, strict=True)}
 
 
-def write_scores(folder: Path, outcomes: Sequence[Outcome]) -> None:
-    """`scores.jsonl`: one row per question and repeat."""
+def write_scores(folder: Path, outcomes: Sequence[Outcome], group_by: Sequence[str] = ()) -> None:
+    """`scores.jsonl`: one row per question and repeat.
+
+    Each says which video it is about and its values of the fields that the score is broken down
+    by, so that two runs can be compared from these files alone.
+    """
     rows = [
         {
             "sample_id": outcome.sample.id,
             "repeat": outcome.repeat,
             "status": outcome.status,
+            "video": metrics.video_of(outcome.sample),
+            "groups": {
+                field: field_values(outcome.sample, field) for field in ("problem_type", *group_by)
+            },
             "accuracy": outcome.accuracy,
+            "strict_accuracy": outcome.strictly().accuracy,
             "score": to_plain(outcome.score) if outcome.score else None,
             "strict": to_plain(outcome.strict) if outcome.strict else None,
         }
