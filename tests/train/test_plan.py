@@ -23,7 +23,7 @@ from easyvideor1.train.config import (
     TrainConfig,
     register,
 )
-from easyvideor1.train.plan import activations, engine_memory, learner_memory
+from easyvideor1.train.plan import activations, command, engine_memory, learner_memory
 from easyvideor1.train.plan.samples import PromptSize
 from tests.live_engine import KV_CACHE_BYTES, LiveEngine
 from tests.train.plan_peaks import ANSWER_TOKENS, NUM_ANSWERS, clips_of, group_of, learner_config
@@ -100,7 +100,7 @@ PEAKS = {
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("case", PEAKS)
 def test_the_planned_peak_of_a_rank_is_within_a_fifth_of_the_measured_one(wide_models, case):
     family, kind, overrides = PEAKS[case]
@@ -217,6 +217,19 @@ def test_what_cannot_fit_is_refused_with_the_way_out(
     with pytest.raises(UserError, match=message):
         cli.run(config)
     assert (tmp_path / "run" / "plan.json").is_file(), "the numbers are there all the same"
+
+
+def test_taking_turns_on_gpus_needs_the_learners_share_in_host_memory(
+    toybox_dir, tiny_model_path, tmp_path
+):
+    settings = ("rollout.colocated=true", "rollout.weight_transfer=ipc", "plan.gpu_gb=80")
+    config = composed(toybox_dir, tiny_model_path, tmp_path, *settings)
+    datasets = cli.read_data(config)
+    found = command.plan(config, train=datasets.train, validation=[])
+    (host,) = [need for need in found.needs if need.name == "host memory"]
+    weights = learner_memory.model_sizes(config).weights
+    (offloaded,) = [p for p in host.parts if p.name == "learner's during rollouts"]
+    assert offloaded.num_bytes == 12 * weights, "float32 weights and two moments"
 
 
 def test_a_long_prompt_takes_half_the_budget_for_its_answers():

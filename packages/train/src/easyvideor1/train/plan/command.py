@@ -224,6 +224,10 @@ def _device_needs(
     ]
 
 
+OFFLOADED = ("weights", "optimizer", "reference")
+"""Parts of a rank that give way to an engine on the same GPU."""
+
+
 def _host(
     config: TrainConfig,
     rank: list[Part],
@@ -237,8 +241,13 @@ def _host(
     whole = 4.0 * sizes.base_weights
     parts = []
     if _on_gpu(config):
-        # Each rank loads the checkpoint before it keeps its share.
-        parts.append(Part(name="loading the model", num_bytes=learner.ranks * whole))
+        # Each rank loads the checkpoint before it keeps its share. Later, where an engine takes
+        # turns with it, its own lies here during a rollout.
+        loading = Part(name="loading the model", num_bytes=learner.ranks * whole)
+        own = sum(part.num_bytes for part in rank if part.name in OFFLOADED)
+        away = Part(name="learner's during rollouts", num_bytes=learner.ranks * own)
+        larger = away.num_bytes > loading.num_bytes
+        parts.append(away if rollout.colocated and larger else loading)
     else:
         parts += [
             Part(name=f"ranks, {p.name}", num_bytes=learner.ranks * p.num_bytes) for p in rank
