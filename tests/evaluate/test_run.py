@@ -1,5 +1,6 @@
 """From questions to a summary on a running engine: what is asked, and what is asked again."""
 
+import csv
 import json
 import re
 import shutil
@@ -137,16 +138,26 @@ def test_questions_about_a_replaced_video_are_asked_again(bench: Bench) -> None:
     assert bench.asked() == bench.questions_about(first.name)
 
 
-def test_a_blind_run_is_another_protocol_on_the_same_frames(bench: Bench) -> None:
+def test_a_blind_run_is_another_protocol_on_the_same_frames(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
     bench.finish()
     assert bench.asked("blank_frames=true") == bench.all_questions
     seeing, blind = bench.open()[1], bench.open("blank_frames=true")[1]
     assert seeing.folder.fingerprint != blind.folder.fingerprint
     seeing.folder.close()
     blind.folder.close()
+    assert "blind" not in bench.finish(), "there is no blind run yet"
     summary = bench.finish("blank_frames=true")
     assert summary["cache"]["hit_rate"] == 1.0
     assert summary["blank_frames"] and summary["questions"] == len(bench.all_questions)
+    assert "blind" not in summary
+    again = bench.finish()
+    assert again["blind"] == {name: summary[name] for name in ("accuracy", "official", "folder")}
+    gain = again["accuracy"] - summary["accuracy"]
+    assert f"without {summary['accuracy']:.3f}: {gain:+.3f}" in capsys.readouterr().out
+    (page,) = bench.outputs.glob(f"toybox/{seeing.folder.fingerprint}/report.html")
+    assert "Without the video" in page.read_text()
 
 
 def test_several_benchmarks_of_a_run_share_a_page(bench: Bench) -> None:
@@ -157,6 +168,17 @@ def test_several_benchmarks_of_a_run_share_a_page(bench: Bench) -> None:
         benchmark = bench.config(shorter).benchmarks["toybox"]
         opened.append(run.open_benchmark("toybox", benchmark))
     run.evaluate_opened(bench.config("job=report"), opened)
+    (table,) = bench.outputs.glob("reports/*/summary.csv")
+    rows = list(csv.DictReader(table.open()))
+    assert [row["benchmark"] for row in rows] == ["toybox"] * 2
+    summaries = [json.loads((Path(row["folder"]) / "summary.json").read_text()) for row in rows]
+    for row, summary in zip(rows, summaries, strict=True):
+        assert float(row["official"]) == summary["official"]["accuracy"]
+        assert float(row["strict"]) == summary["strict"]["accuracy"]
+        assert [float(row["low_95"]), float(row["high_95"])] == summary["accuracy_interval_95"]
+        assert float(row["coverage"]) == 1.0
+    lines = table.with_suffix(".md").read_text().splitlines()
+    assert len(lines) == 4 and lines[2].startswith("| toybox | accuracy | ")
     (page,) = bench.outputs.glob("reports/*/report.html")
     (block,) = re.findall(r'id="questions">(.*?)</script>', page.read_text())
     lengths = [question["answer_tokens"] for question in json.loads(block)]

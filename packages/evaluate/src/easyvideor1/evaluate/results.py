@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from easyvideor1.evaluate import protocol as protocols
 from easyvideor1.evaluate.protocol import Protocol
@@ -85,6 +86,17 @@ class ResultFolder:
             else ""
         )
         raise UserError(f"no answers in {self.path}{hint}; run with job=run first")
+
+    def differing_in(self, field: str) -> dict[str, Any] | None:
+        """The summary of the newest stored run whose protocol differs in this field alone."""
+        for sibling in self._siblings():
+            path = sibling / "summary.json"
+            if path.is_file() and protocols.differences(self.protocol, _read_protocol(sibling)) == [
+                field
+            ]:
+                summary = json.loads(path.read_text(encoding="utf-8"))
+                return {name: summary[name] for name in ("accuracy", "official", "folder")}
+        return None
 
     def predictions(self) -> list[Prediction]:
         """The newest one under each key, in order of their first appearance."""

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+BLIND = "answers.frames.blank"
+"""The field of a protocol by which a blind run differs from one that sees."""
 MISSING = "missing media: "
 """Begins the error of a question whose files are not there; it is asked once they are."""
 
@@ -149,7 +151,8 @@ def evaluate_opened(config: EvaluateConfig, opened: Sequence[Opened]) -> list[di
         if any(evaluation.questions for evaluation in evaluations):
             asyncio.run(_answer_all(config, evaluations, model_path, family))
     summaries = [conclude(config, evaluation, model_path) for evaluation in evaluations]
-    _report_together(config, evaluations)
+    if len(summaries) > 1:
+        _tell_together(config, evaluations, summaries)
     return summaries
 
 
@@ -405,6 +408,8 @@ def conclude(config: EvaluateConfig, evaluation: Evaluation, model_path: str) ->
         "engine_restarts": evaluation.engine_restarts,
         "cache": _cache_use(evaluation.store),
     }
+    if not config.blank_frames and (twin := folder.differing_in(BLIND)) is not None:
+        header["blind"] = twin
     summary = scoring.write_summary(folder.path, outcomes, opened.config, header)
     if config.job is not Job.score:
         _report(config, evaluation, summary, outcomes)
@@ -444,20 +449,25 @@ def _report(
     write_report(evaluation.folder.path / "report.html", [evaluation.section], config.report)
 
 
-def _report_together(config: EvaluateConfig, evaluations: Sequence[Evaluation]) -> None:
-    """One page of several benchmarks, in a folder named after their protocols."""
-    sections = [e.section for e in evaluations if e.section is not None]
-    if len(sections) < 2:
-        return
+def _tell_together(
+    config: EvaluateConfig, evaluations: Sequence[Evaluation], summaries: Sequence[dict[str, Any]]
+) -> None:
+    """A table and a page of several benchmarks, in a folder named after their protocols."""
     from easyvideor1.evaluate.protocol import digest
     from easyvideor1.evaluate.report import write_report
+    from easyvideor1.evaluate.summary_table import write_table
 
     name = digest(evaluation.folder.fingerprint for evaluation in evaluations)
-    page = resolve_output(config.output_dir) / "reports" / name / "report.html"
-    write_report(page, sections, config.report)
+    folder = resolve_output(config.output_dir) / "reports" / name
+    table = write_table(folder, summaries)
+    print(f"\n{table.read_text(encoding='utf-8')}\nas {table} and {table.with_suffix('.csv')}")
+    sections = [e.section for e in evaluations if e.section is not None]
+    if not sections:
+        return
+    write_report(folder / "report.html", sections, config.report)
     for evaluation in evaluations:
         evaluation.store.close()
-    print(f"all {len(sections)} benchmarks on one page: {page}")
+    print(f"all {len(sections)} benchmarks on one page: {folder / 'report.html'}")
 
 
 def _print_summary(summary: dict[str, Any]) -> None:
@@ -466,6 +476,12 @@ def _print_summary(summary: dict[str, Any]) -> None:
     print(f"{summary['benchmark']}: {official}  ({summary['questions']} answers: {statuses})")
     if summary["strict"] != summary["official"]:
         print(f"  read strictly: accuracy {summary['strict_accuracy']:.3f}")
+    if blind := summary.get("blind"):
+        gain = summary["accuracy"] - blind["accuracy"]
+        print(
+            f"  accuracy with video {summary['accuracy']:.3f}, without {blind['accuracy']:.3f}: "
+            f"{gain:+.3f}"
+        )
     print(f"  chance {summary['chance']:.3f}, results in {Path(summary['folder'])}")
     if (use := summary["cache"]) and use["hits"]:
         print(f"  {use['hit_rate']:.1%} of {use['hits'] + use['misses']} clips came from the cache")
