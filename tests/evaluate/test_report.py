@@ -58,6 +58,7 @@ def section(
         "complete": True,
         "notes": "",
         "published": [],
+        "alarms": [],
     }
     return Section(
         title=title,
@@ -233,6 +234,18 @@ def test_several_benchmarks_share_a_page_and_its_room(tmp_path: Path) -> None:
     assert text.count('<details class="evaluation"') == 2
     assert text.count("blind run: all frames are grey") == 1
     assert "2 benchmarks</h1>" in text
+
+
+def test_alarms_and_what_a_blind_run_scored_stand_beside_the_numbers(tmp_path: Path) -> None:
+    alarm = {"name": "truncated", "share": 0.25, "limit": 0.05, "meaning": "Raise it <now>."}
+    blind = {"accuracy": 0.25, "official": {}, "folder": "outputs/blind"}
+    texts = ["<answer>A</answer>"] * 4
+    told = section(on_own_videos(4), texts, lambda sample: [video(2)], alarms=[alarm], blind=blind)
+    text = page(tmp_path, told)
+    assert "<b>truncated</b> 25.0 %, above 5.0 %: Raise it &lt;now&gt;." in text
+    assert "Without the video the accuracy is 25.0, with it 100.0: +75.0" in text
+    plain = page(tmp_path, section(on_own_videos(4), texts, lambda sample: [video(2)]))
+    assert "Without the video" not in plain and "above 5.0" not in plain
 
 
 def test_a_headline_has_its_interval_and_that_of_its_difference() -> None:

@@ -243,6 +243,39 @@ class ReportConfig:
 
 
 @dataclass(kw_only=True, slots=True)
+class AlarmConfig:
+    """Above which share of answers something is said to be wrong, see `alarms`.
+
+    The limits are for whole benchmarks; they change no score.
+    """
+
+    min_answers: int = 50
+    """Fewer say nothing."""
+    truncated: float = 0.05
+    """Ended by the token limit."""
+    repetitive: float = 0.02
+    """More than half of their runs of four words stood there before."""
+    same_answer: float = 0.5
+    """Have one text in common; where most questions are no choices."""
+    no_answer: float = 0.05
+    """Nothing could be read from them."""
+    not_answered: float = 0.01
+    """Of all questions: no answer came."""
+    letter_skew: float = 0.15
+    """Chosen letters against right ones, 0 (alike) to 1. Chance alone stays below it: among 4
+    letters and 200 answers 0.05 is usual."""
+
+    def __post_init__(self) -> None:
+        if self.min_answers < 1:
+            raise UserError(f"alarms.min_answers must be at least 1, got {self.min_answers}")
+        for name in (
+            "truncated", "repetitive", "same_answer", "no_answer", "not_answered", "letter_skew",
+        ):  # fmt: skip
+            if not 0 <= getattr(self, name) <= 1:
+                raise UserError(f"alarms.{name} is a share, 0 to 1, got {getattr(self, name)}")
+
+
+@dataclass(kw_only=True, slots=True)
 class PassRateConfig:
     """How often training samples are answered rightly, of `job=passrate`."""
 
@@ -330,6 +363,7 @@ class EvaluateConfig:
     engine: EngineConfig = field(default_factory=EngineConfig)
     pipeline: PipelineConfig = field(default_factory=PipelineConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
+    alarms: AlarmConfig = field(default_factory=AlarmConfig)
     report: ReportConfig = field(default_factory=ReportConfig)
 
     def __post_init__(self) -> None:

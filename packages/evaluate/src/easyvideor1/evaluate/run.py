@@ -384,7 +384,7 @@ def _running(evaluation: Evaluation) -> dict[str, str]:
 
 def conclude(config: EvaluateConfig, evaluation: Evaluation, model_path: str) -> dict[str, Any]:
     """Scores, summary and, unless only scores are wanted, the report."""
-    from easyvideor1.evaluate import scoring
+    from easyvideor1.evaluate import alarms, scoring
 
     opened, folder = evaluation.opened, evaluation.folder
     outcomes = scoring.score_predictions(
@@ -410,12 +410,15 @@ def conclude(config: EvaluateConfig, evaluation: Evaluation, model_path: str) ->
     }
     if not config.blank_frames and (twin := folder.differing_in(BLIND)) is not None:
         header["blind"] = twin
-    summary = scoring.write_summary(folder.path, outcomes, opened.config, header)
+    found = alarms.alarms(outcomes, config.alarms)
+    summary = scoring.write_summary(folder.path, outcomes, opened.config, header, found)
     if config.job is not Job.score:
         _report(config, evaluation, summary, outcomes)
     folder.close()
     evaluation.store.close()
     _print_summary(summary)
+    for alarm in found:
+        print(f"  ! {alarm}")
     return summary
 
 

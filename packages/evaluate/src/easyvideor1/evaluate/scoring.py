@@ -5,12 +5,13 @@ Reads predictions as they are stored, scores them with `easyvideor1.rewards`, wr
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from easyvideor1.evaluate import metrics
 from easyvideor1.evaluate.aggregates import field_values
+from easyvideor1.evaluate.alarms import Alarm
 from easyvideor1.evaluate.benchmark_config import ExtractorConfig, Rule
 from easyvideor1.evaluate.config import BenchmarkConfig
 from easyvideor1.evaluate.official import score_official
@@ -132,8 +133,9 @@ def write_summary(
     outcomes: Sequence[Outcome],
     benchmark: BenchmarkConfig,
     header: dict[str, Any],
+    alarms: Sequence[Alarm] = (),
 ) -> dict[str, Any]:
-    """`summary.json`: the header, the numbers, and published scores with the difference to ours."""
+    """`summary.json`: header, numbers, alarms, and published scores with the difference to ours."""
     numbers = metrics.summarize(outcomes, benchmark.metric, benchmark.group_by)
     official = numbers["official"]
     published = [
@@ -151,6 +153,7 @@ def write_summary(
     ]
     expected = benchmark.num_samples
     complete = expected is None or len({o.sample.id for o in outcomes}) == expected
-    summary = header | {"complete": complete} | numbers | {"published": published}
+    told = {"published": published, "alarms": [asdict(alarm) for alarm in alarms]}
+    summary = header | {"complete": complete} | numbers | told
     write_json(folder / "summary.json", summary)
     return summary
