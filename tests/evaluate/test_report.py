@@ -59,6 +59,7 @@ def section(
         "notes": "",
         "published": [],
         "alarms": [],
+        "prompt_tokens": None,
     }
     return Section(
         title=title,

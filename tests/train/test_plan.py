@@ -140,11 +140,10 @@ def test_checkpoints_take_what_the_learner_says(sharp_model_path, case):
 
 def test_the_engine_has_room_for_as_many_tokens_as_planned(engine: LiveEngine, tiny_model_path):
     """By vLLM's own division of its cache into blocks."""
-    cache = engine.engine._llm.vllm_config.cache_config
     config = TrainConfig(output_dir="unused")
     config.model.path = tiny_model_path
     kv = engine_memory.kv_cache(config, 100.0, torch.float32)
-    tokens = cache.num_gpu_blocks * cache.block_size
+    tokens = engine.engine.kv_tokens
     assert tokens * kv.bytes_per_token == pytest.approx(KV_CACHE_BYTES, rel=0.02)
     assert kv.needed_tokens == 8 * 100 + 64 * 1024, "64 answers at once, to 8 prompts"
 

@@ -200,11 +200,16 @@ class PipelineConfig:
     """Threads that load frames."""
     max_requests: int = 256
     """Requests handed to the engine at once; it orders them itself."""
+    max_overlong: float = 0.0
+    """Share of a benchmark's questions that may be too long for the engine and count as wrong; a
+    run with more of them is refused before anything is decoded."""
     max_engine_restarts: int = 3
     """An engine that dies is started anew so many times in all, and what it was asked is asked
     again; one more death ends the run, which the same command continues."""
 
     def __post_init__(self) -> None:
+        if not 0 <= self.max_overlong <= 1:
+            raise UserError(f"pipeline.max_overlong is a share, 0 to 1, got {self.max_overlong}")
         if self.max_engine_restarts < 0:
             raise UserError(
                 f"pipeline.max_engine_restarts must be at least 0, got {self.max_engine_restarts}"

@@ -421,6 +421,12 @@ class Engine:
         finally:
             task.cancel()
 
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens that the KV cache has room for."""
+        cache = self._llm.vllm_config.cache_config
+        return (cache.num_gpu_blocks or 0) * cache.block_size
+
     async def stop(self) -> None:
         """End the engine process and free its memory."""
         import psutil

@@ -25,6 +25,7 @@ from easyvideor1.schema.records import Prediction, PredictionStatus, Sample, Sco
 from easyvideor1.schema.table import problem_types_of
 
 if TYPE_CHECKING:
+    from easyvideor1.evaluate.budget_check import Lengths
     from easyvideor1.evaluate.outcome import Outcome
     from easyvideor1.evaluate.pipeline import Generator, Question
     from easyvideor1.evaluate.report import Section
@@ -63,6 +64,10 @@ class Evaluation:
     """Of answers given in this run, by prediction key; the others are scored at the end."""
     seconds: dict[str, float] = field(default_factory=dict)
     engine_restarts: int = 0
+    lengths: "Lengths | None" = None
+    """Of the prompts that were still open; None where nothing was."""
+    kv_tokens: int | None = None
+    """That the engine had room for."""
     section: "Section | None" = None
     """Of the report, once one is written."""
 
@@ -146,6 +151,9 @@ def evaluate_opened(config: EvaluateConfig, opened: Sequence[Opened]) -> list[di
     model = model_identity(model_path)
     evaluations = [prepare(config, b, model=model, family=family) for b in opened]
     if config.job is Job.run:
+        context = context_of(config, model_path)
+        for evaluation in evaluations:
+            check_lengths(config, evaluation, family, context=context)
         for evaluation in evaluations:
             cache_frames(config, evaluation)
         if any(evaluation.questions for evaluation in evaluations):
@@ -248,6 +256,40 @@ def _again(
     return config.retry_failed and prediction.status in FAILED
 
 
+def context_of(config: EvaluateConfig, model_path: str) -> int:
+    """Tokens of prompt and answer together that the engine takes."""
+    from transformers import AutoConfig
+
+    if config.engine.max_model_len is not None:
+        return config.engine.max_model_len
+    trust = config.model.trust_remote_code
+    model = AutoConfig.from_pretrained(model_path, trust_remote_code=trust)
+    return model.get_text_config().max_position_embeddings
+
+
+def check_lengths(
+    config: EvaluateConfig, evaluation: Evaluation, family: "FamilyAdapter", *, context: int
+) -> None:
+    """Measure the open prompts, tell of them, and refuse a run in which too many do not fit.
+
+    Raises:
+        UserError: see `budget_check.refuse_overlong`.
+    """
+    from easyvideor1.evaluate.budget_check import measure, refuse_overlong
+
+    if not evaluation.questions:
+        return
+    name = evaluation.opened.name
+    lengths = measure(evaluation.questions, evaluation.store, family, context=context, name=name)
+    refuse_overlong(lengths, name, max_share=config.pipeline.max_overlong)
+    evaluation.lengths = lengths
+    told = lengths.as_dict()
+    print(
+        f"{name}: prompts of {told['p50']} / {told['p95']} / {told['max']} tokens "
+        f"(p50 / p95 / max), {context} fit with the answer"
+    )
+
+
 def cache_frames(config: EvaluateConfig, evaluation: Evaluation) -> None:
     """Do what `cache.mode` says about missing clips; questions about undecodable media end here."""
     from easyvideor1.preprocess.engine import ensure_cached
@@ -309,6 +351,7 @@ async def _answer_all(
                 engine = await Engine.start(model_path, config.engine, family)
                 _leave_out_answered(evaluation)
             evaluation.seconds["answers"] = round(time.perf_counter() - start, 3)
+            evaluation.kv_tokens = engine.kv_tokens
     finally:
         await engine.stop()
 
@@ -406,6 +449,9 @@ def conclude(config: EvaluateConfig, evaluation: Evaluation, model_path: str) ->
         "notes": opened.config.notes,
         "seconds": evaluation.seconds,
         "engine_restarts": evaluation.engine_restarts,
+        "prompt_tokens": evaluation.lengths.as_dict(evaluation.kv_tokens)
+        if evaluation.lengths
+        else None,
         "cache": _cache_use(evaluation.store),
     }
     if not config.blank_frames and (twin := folder.differing_in(BLIND)) is not None:
