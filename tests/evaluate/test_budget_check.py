@@ -1,5 +1,7 @@
 """Lengths of prompts before a run: those that the engine counts, and what does not fit."""
 
+from dataclasses import replace
+
 import pytest
 
 from easyvideor1.evaluate import run
@@ -35,7 +37,8 @@ def test_lengths_are_those_that_the_engine_counts(
 
 def test_percentiles_and_bins_by_hand() -> None:
     told = LENGTHS.as_dict()
-    assert (told["p50"], told["p95"], told["max"], told["overlong"]) == (127, 900, 900, 0)
+    assert (told["p50"], told["p95"], told["max"]) == (127, 900, 900)
+    assert (told["overlong"], told["tight"]) == (0, 0)
     assert told["histogram"] == [(8, 1), (16, 0), (32, 0), (64, 0), (128, 2), (256, 1), (512, 0),
                                  (1024, 1)]  # fmt: skip
     assert told["concurrent"] is None
@@ -46,13 +49,17 @@ def test_percentiles_and_bins_by_hand() -> None:
 
 
 def test_what_does_not_fit_is_refused_with_the_way_out() -> None:
-    tight = Lengths(prompts=LENGTHS.prompts, max_new_tokens=100, context=999)
+    tight = replace(LENGTHS, context=999)
+    assert (tight.num_overlong, tight.num_tight) == (0, 1)
+    refuse_overlong(tight, "mvbench", max_share=0.0)
+    full = replace(LENGTHS, context=900)
+    assert (full.num_overlong, full.num_tight) == (1, 0)
     with pytest.raises(
         UserError,
-        match=r"benchmark mvbench: 1 of 5 questions need up to 1000 tokens .*max_model_len is 999;"
+        match=r"benchmark mvbench: 1 of 5 questions have up to 900 tokens, .*max_model_len is 900;"
         r".*budget@benchmarks\.mvbench\.budget.*pipeline\.max_overlong=0\.200",
     ):
-        refuse_overlong(tight, "mvbench", max_share=0.0)
-    refuse_overlong(tight, "mvbench", max_share=0.2)
+        refuse_overlong(full, "mvbench", max_share=0.0)
+    refuse_overlong(full, "mvbench", max_share=0.2)
     with pytest.raises(UserError, match=r"pipeline\.max_overlong is a share"):
         PipelineConfig(max_overlong=2)

@@ -38,8 +38,14 @@ class Lengths:
 
     @property
     def num_overlong(self) -> int:
-        """Questions whose prompt leaves no room for the longest answer."""
-        return sum(length + self.max_new_tokens > self.context for length in self.prompts)
+        """Questions whose prompt leaves no room for an answer: the engine refuses them."""
+        return sum(length >= self.context for length in self.prompts)
+
+    @property
+    def num_tight(self) -> int:
+        """Those besides whose answer may be cut off before `max_new_tokens`."""
+        fitting = [length for length in self.prompts if length < self.context]
+        return sum(length + self.max_new_tokens > self.context for length in fitting)
 
     def as_dict(self, kv_tokens: int | None = None) -> dict[str, Any]:
         """As a summary holds it.
@@ -54,6 +60,7 @@ class Lengths:
             "max": max(self.prompts, default=0),
             "context": self.context,
             "overlong": self.num_overlong,
+            "tight": self.num_tight,
             "histogram": self.histogram(),
             "concurrent": None if kv_tokens is None else kv_tokens / longest,
         }
@@ -122,10 +129,8 @@ def refuse_overlong(lengths: Lengths, name: str, *, max_share: float) -> None:
     if not total or count / total <= max_share:
         return
     raise UserError(
-        f"benchmark {name}: {count} of {total} questions need up to "
-        f"{max(lengths.prompts) + lengths.max_new_tokens} tokens with their answer, "
+        f"benchmark {name}: {count} of {total} questions have up to {max(lengths.prompts)} tokens, "
         f"engine.max_model_len is {lengths.context}; they would count as wrong. Raise it as far as "
-        f"the model goes, lower budget@benchmarks.{name}.budget or "
-        f"benchmarks.{name}.generation.max_new_tokens, or let them count as wrong with "
+        f"the model goes, lower budget@benchmarks.{name}.budget, or let them count as wrong with "
         f"pipeline.max_overlong={count / total:.3f}"
     )

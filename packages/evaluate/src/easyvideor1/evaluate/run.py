@@ -288,6 +288,8 @@ def check_lengths(
         f"{name}: prompts of {told['p50']} / {told['p95']} / {told['max']} tokens "
         f"(p50 / p95 / max), {context} fit with the answer"
     )
+    if tight := told["tight"]:
+        print(f"  answers to {tight} of them may be cut off before {lengths.max_new_tokens} tokens")
 
 
 def cache_frames(config: EvaluateConfig, evaluation: Evaluation) -> None:
