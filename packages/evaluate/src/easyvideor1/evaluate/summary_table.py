@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from easyvideor1.evaluate.report import headlines
+
 Summary = dict[str, Any]
 
 COLUMNS = (
@@ -19,8 +21,8 @@ COLUMNS = (
     "low_95",
     "high_95",
     "chance",
-    "questions",
     "coverage",
+    "questions",
     "complete",
     "folder",
 )
@@ -28,24 +30,22 @@ COLUMNS = (
 
 
 def row_of(summary: Summary) -> dict[str, Any]:
-    """The row of a benchmark: its first official number, by both readings.
+    """The row of a benchmark: its first official number, as the report shows it.
 
-    The interval is that of the mean accuracy; a number that is another statistic has none.
+    Empty cells where it has none, because its answers are hidden.
     """
-    metric = next(iter(summary["official"]), None)
-    official = summary["official"].get(metric)
-    interval = summary["accuracy_interval_95"] if official == summary["accuracy"] else None
-    low, high = interval or (None, None)
+    first = next(iter(headlines(summary)), {})
+    low, high = first.get("interval") or (None, None)
     return {
         "benchmark": summary["benchmark"],
-        "metric": metric,
-        "official": official,
-        "strict": summary["strict"].get(metric),
+        "metric": first.get("metric"),
+        "official": first.get("official"),
+        "strict": first.get("strict"),
         "low_95": low,
         "high_95": high,
         "chance": summary["chance"],
-        "questions": summary["questions"],
         "coverage": summary["coverage"],
+        "questions": summary["questions"],
         "complete": summary["complete"],
         "folder": summary["folder"],
     }
